@@ -1,0 +1,48 @@
+# Two commands: `make demo` runs the main job, `make test` passes the tests. Both do all the set-up.
+PYTHON ?= python3
+VENV := .venv
+PY := $(VENV)/bin/python
+STAMP := $(VENV)/.installed
+
+# Nothing here phones home.
+export MLFLOW_DISABLE_TELEMETRY = true
+export PREFECT_SERVER_ANALYTICS_ENABLED = false
+export DO_NOT_TRACK = 1
+export RAY_USAGE_STATS_ENABLED = 0
+export PIP_DISABLE_PIP_VERSION_CHECK = 1
+
+.PHONY: setup demo demo-s3 test test-all lint accuracy clean-demo help
+
+help: ## list the targets
+	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
+
+setup: $(STAMP) ## make .venv with everything the other targets need
+
+# One resolve for everything: a second step could lift a package past what another accepts.
+$(STAMP): pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(PY) -m pip install -q -c constraints.txt -e '.[dev,dask,postgres]'
+	touch $(STAMP)
+
+demo: setup ## make a fleet, train, register, score three nights and compare with the planted faults
+	$(VENV)/bin/paano demo
+
+demo-s3: setup ## the same on a real S3 server, Prefect server and MLflow server, started and stopped here
+	$(VENV)/bin/paano demo --s3
+
+test: setup lint ## everything that runs within minutes
+	$(PY) -m pytest -m "not slow"
+
+test-all: setup lint ## also Ray, PostgreSQL and the long runs
+	$(PY) -m pip install -q -c constraints.txt -e '.[dev,dask,ray,postgres]'
+	$(PY) -m pytest
+
+lint: setup ## style and types
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/ruff format --check .
+
+accuracy: setup ## VUS-PR per file on the TSB-AD tuning split, for untrained, light and paper
+	$(PY) -m benchmarks.accuracy
+
+clean-demo: ## remove what the demos made
+	rm -rf demo demo-s3
