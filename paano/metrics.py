@@ -3,7 +3,8 @@
 The definitions are those of the benchmark's own evaluation (Liu and Paparrizos, NeurIPS 2024): VUS in its
 `opt` version with 250 thresholds, Range-F1 as the published tables compute it. The work is counted instead of
 repeated: a point is known by the first threshold that raises it and by its distance to the nearest anomalies,
-so all thresholds and all buffer widths come from small histograms. A slow obvious twin is in `tests/oracle.py`.
+so all thresholds and all buffer widths come from small histograms. The slow obvious twin is in
+`tests/oracle.py`.
 """
 
 from __future__ import annotations
@@ -136,7 +137,7 @@ def _volumes(
 def _buffers(
     raised: np.ndarray, labels: np.ndarray, starts: np.ndarray, ends: np.ndarray, window: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """For every buffer width and threshold: the weight raised in the buffers, the share of anomalies found."""
+    """For every buffer width and threshold: the weight raised in buffers, the share of anomalies found."""
     half = window // 2
     row, near, second = _distances(labels, starts, ends, half)
     level = raised[row]
