@@ -1,0 +1,116 @@
+"""Slow, obvious twins of every fast function. Nothing here is clever, so that a reader can believe it."""
+
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+
+import numpy as np
+from sklearn.metrics import average_precision_score, roc_auc_score
+
+# Measures: every definition written out, one threshold and one buffer at a time.
+
+
+def slow_segments(flags):
+    """[(first, last), …] of the runs of true flags."""
+    runs, start = [], None
+    for i, flag in enumerate([*flags, False]):
+        if flag and start is None:
+            start = i
+        if not flag and start is not None:
+            runs.append((start, i - 1))
+            start = None
+    return runs
+
+
+def slow_buffered_labels(labels, window):
+    """Labels with √(1 − d/w) added at distance d ≤ w/2 on both sides of every anomaly, never above 1."""
+    soft = [float(label) for label in labels]
+    for first, last in slow_segments(labels):
+        for d in range(1, window // 2 + 1):
+            for i in (first - d, last + d):
+                if 0 <= i < len(soft):
+                    soft[i] += math.sqrt(1 - d / window)
+    return [min(1.0, value) for value in soft]
+
+
+def slow_merged(labels, window):
+    """The anomalies widened by half a window on both sides; those that touch are one."""
+    half, wide = window // 2, []
+    for first, last in slow_segments(labels):
+        if wide and first - half <= wide[-1][1]:
+            wide[-1] = (wide[-1][0], last + half)
+        else:
+            wide.append((first - half, last + half))
+    return [(max(first, 0), min(last, len(labels) - 1)) for first, last in wide]
+
+
+def slow_vus(scores, labels, window, thresholds=250):
+    """VUS-PR and VUS-ROC by their definition."""
+    n, positives = len(scores), sum(labels)
+    ranked = sorted(scores, reverse=True)
+    levels = [ranked[int(i)] for i in np.linspace(0, n - 1, thresholds)]
+    areas_pr, areas_roc = [], []
+    for w in range(window + 1):
+        soft, wide = slow_buffered_labels(labels, w), slow_merged(labels, w)
+        curve = [(0.0, 0.0, 1.0)]  # recall, false rate, precision
+        for level in levels:
+            raised = [score >= level for score in scores]
+            true = sum(s for s, r in zip(soft, raised, strict=True) if r)
+            hard = sum(1 for y, r in zip(labels, raised, strict=True) if y and r)
+            relevant = positives + (true - hard) / 2
+            existing = sum(any(raised[a : b + 1]) for a, b in wide) / len(wide)
+            recall = min(true / relevant, 1) * existing
+            rest = n - relevant
+            false_rate = (sum(raised) - true) / rest if rest > 0 else float("nan")
+            curve.append((recall, false_rate, true / sum(raised)))
+        areas_pr.append(sum((b[0] - a[0]) * b[2] for a, b in pairwise(curve)))
+        curve.append((1.0, 1.0, 0.0))
+        areas_roc.append(sum((b[1] - a[1]) * (a[0] + b[0]) / 2 for a, b in pairwise(curve)))
+    return sum(areas_pr) / (window + 1), sum(areas_roc) / (window + 1)
+
+
+def slow_range_recall(real, found, alpha):
+    """Mean over the real ranges of α · touched + (1 − α) · covered share / number of ranges that touch it."""
+    total = 0.0
+    real_ranges, found_ranges = slow_segments(real), slow_segments(found)
+    for first, last in real_ranges:
+        touching = [r for r in found_ranges if r[0] <= last and r[1] >= first]
+        covered = sum(bool(found[i]) for i in range(first, last + 1)) / (last - first + 1)
+        if touching:
+            total += alpha + (1 - alpha) * covered / len(touching)
+    return total / len(real_ranges) if real_ranges else 0.0
+
+
+def slow_range_f1(scores, labels):
+    best = 0.0
+    for level in np.linspace(min(scores), max(scores), 100):
+        raised = [score > level for score in scores]
+        recall, precision = slow_range_recall(labels, raised, 0.2), slow_range_recall(raised, labels, 0.0)
+        if recall + precision > 0:
+            best = max(best, 2 * recall * precision / (recall + precision))
+    return best
+
+
+def slow_point_f1(scores, labels):
+    best = 0.0
+    for level in set(scores):
+        raised = [score >= level for score in scores]
+        true = sum(r and y for r, y in zip(raised, labels, strict=True))
+        precision, recall = true / sum(raised), true / sum(labels)
+        best = max(best, 2 * precision * recall / (precision + recall + 1e-5))
+    return best
+
+
+def slow_evaluate(scores, labels, window):
+    """All six measures; the two plain areas come from scikit-learn."""
+    scores, labels = [float(s) for s in scores], [bool(y) for y in labels]
+    vus_pr, vus_roc = slow_vus(scores, labels, window)
+    return {
+        "vus_pr": vus_pr,
+        "vus_roc": vus_roc,
+        "auc_pr": average_precision_score(labels, scores),
+        "auc_roc": float("nan") if all(labels) else roc_auc_score(labels, scores),
+        "point_f1": slow_point_f1(scores, labels),
+        "range_f1": slow_range_f1(scores, labels),
+    }
