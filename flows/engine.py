@@ -82,20 +82,24 @@ def cores(threads: int = 1) -> int:
 
 @contextmanager
 def open_engine(
-    kind: str = "local", *, address: str | None = None, workers: int | None = None, gpus: float = 0.0
+    kind: str = "local",
+    *,
+    address: str | None = None,
+    workers: int = 0,
+    threads: int = 1,
+    gpus: float = 0.0,
 ) -> Iterator[Engine]:
     """Start an engine for one flow run and close it afterwards.
 
     `address` is that of a running Dask or Ray cluster; without it a cluster of `workers` processes is
-    made on this machine. `gpus` is the share of a GPU one batch takes.
+    made on this machine, by default as many as fill it with `threads` torch threads each. `gpus` is the
+    share of a GPU that one batch takes.
     """
     if kind not in ENGINES:
-        raise ConfigError(f"engine = {kind!r} is not known; choose one of {', '.join(ENGINES)}")
+        raise ConfigError(f"run.engine = {kind!r} is not known; choose one of {', '.join(ENGINES)}")
     if address and kind == "local":
-        raise ConfigError(
-            f"engine_address = {address!r} needs engine = 'dask' or 'ray', and engine is 'local'"
-        )
-    count = workers or cores()
+        raise ConfigError(f"run.address = {address!r} is of no use to run.engine = 'local'")
+    count = workers or cores(threads)
     with ExitStack() as stack:
         if kind == "local":
             runner = ThreadPoolTaskRunner(max_workers=count)
@@ -167,7 +171,7 @@ def _dask_runner(address: str | None, workers: int, gpus: float) -> TaskRunner:
     try:
         from prefect_dask import DaskTaskRunner
     except ImportError as error:
-        raise ConfigError("engine = 'dask' is not installed: pip install 'paano-fleet[dask]'") from error
+        raise ConfigError("run.engine = 'dask' is not installed: pip install 'paano-fleet[dask]'") from error
     if address:
         return DaskTaskRunner(address=address)
     cluster = {"n_workers": workers, "threads_per_worker": 1, "dashboard_address": None}
@@ -185,7 +189,7 @@ def _ray_runner(address: str | None, workers: int) -> TaskRunner:
         import ray  # noqa: F401  prefect_ray imports it only when used
         from prefect_ray import RayTaskRunner
     except ImportError as error:
-        raise ConfigError("engine = 'ray' is not installed: pip install 'paano-fleet[ray]'") from error
+        raise ConfigError("run.engine = 'ray' is not installed: pip install 'paano-fleet[ray]'") from error
     if address:
         return RayTaskRunner(address=address)
     # "local" always makes a cluster of our own; without an address Ray would join any it finds here.
@@ -212,5 +216,5 @@ def _check_dask_gpus(runner: TaskRunner, address: str | None, gpus: float) -> No
     if workers and all(worker["resources"].get("GPU", 0) < gpus for worker in workers):
         raise ConfigError(
             f"no worker of the Dask cluster at {address or 'this machine'} offers {gpus} of a GPU: start "
-            "them with `dask worker … --resources GPU=1`, or set device = 'cpu'"
+            "them with `dask worker … --resources GPU=1`, or set run.device = 'cpu'"
         )
