@@ -24,6 +24,7 @@ CHOICES: dict[str, tuple[Any, ...]] = {
     "negative": ("farthest", "median", "closest", "random"),
     "pretext_schedule": ("linear", "constant"),
     "precision": ("float32", "mixed"),
+    "unit": ("raw", "typical"),
 }
 
 # Settings with a range: (lowest, highest), both allowed.
@@ -47,6 +48,7 @@ RANGES: dict[str, tuple[float, float]] = {
     "neighbours": (1, 1024),
     "stride": (1, 4096),
     "chunk": (1, 1_048_576),
+    "normal_quantile": (0.0, 1.0),
     "seed": (0, 2**63 - 1),
 }
 
@@ -58,6 +60,10 @@ class PaAnoConfig:
     # series and patches
     patch: int = 96  # w: points of a patch
     max_gap: int = 3  # the longest hole, in points, that is bridged by a straight line
+    unit: str = (
+        "raw"  # what the eps of the normalisation is measured in: the numbers as they are (published),
+    )
+    # or each channel's `typical` patch deviation, so that volts and millivolts give the same model
 
     # encoder (appendix D.1)
     width: float = 1.0  # multiplies the channels 128, 256, 128, 64
@@ -84,6 +90,7 @@ class PaAnoConfig:
     bank_cap: int = 5_000  # and never more vectors than this
     neighbours: int = 3  # k
     stride: int = 1  # score every stride-th patch
+    normal_quantile: float = 0.99  # of training patch scores: at most this is judged normal by `update`
 
     # execution, as far as it decides the bits of the result
     chunk: int = 512  # patches encoded at once

@@ -1,0 +1,94 @@
+"""The memory bank: K-means over the training embeddings; each cluster is stood for by its nearest member."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+ROUNDS = 10  # of Lloyd's algorithm
+# Similarities held at once (32 MB): memory stays linear in the rows, never rows × bank.
+BLOCK = 8_000_000
+
+
+@dataclass(frozen=True)
+class Bank:
+    """Normal embeddings of unit length, the oldest first."""
+
+    vectors: Tensor  # float32 [K, D]
+    position: (
+        np.ndarray
+    )  # int64 [K]: the row at which the patch starts in the training series, −1 after update
+
+    def __len__(self) -> int:
+        return len(self.position)
+
+
+def build_bank(embeddings: Tensor, starts: np.ndarray, size: int, generator: torch.Generator) -> Bank:
+    """At most `size` of the `embeddings` [n, D] of the patches at `starts` [n] that stand for all of them.
+
+    Two clusters may have the same nearest embedding (equal patches): it is kept once.
+    """
+    if size >= len(embeddings):
+        chosen = torch.arange(len(embeddings))
+    else:
+        chosen = nearest_members(embeddings, kmeans(embeddings, size, generator))
+    return Bank(F.normalize(embeddings[chosen], dim=1), starts[chosen.numpy()])
+
+
+def bank_size(patches: int, share: float, cap: int) -> int:
+    """How many vectors stand for `patches`: a share of them, at least 1, at most `cap`."""
+    return max(1, min(cap, math.ceil(share * patches), patches))
+
+
+def kmeans(x: Tensor, size: int, generator: torch.Generator) -> Tensor:
+    """Centroids [size, D] of `x` [n, D] by Lloyd's algorithm from a random choice of rows.
+
+    Cost is rows × size × rounds and memory rows + size: distances exist for one block of rows at a time.
+    """
+    first = torch.randperm(len(x), generator=generator)[:size]
+    centres = x[first.sort().values.to(x.device)].clone()
+    assigned = None
+    for _ in range(ROUNDS):
+        before, assigned = assigned, assign(x, centres)
+        if before is not None and torch.equal(before, assigned):
+            break
+        count = torch.bincount(assigned, minlength=size)
+        total = torch.zeros_like(centres, dtype=torch.float64).index_add_(0, assigned, x.double())
+        mean = (total / count.clamp_min(1)[:, None]).to(x.dtype)
+        centres = torch.where(count[:, None] > 0, mean, centres)  # an empty cluster stays where it is
+    return centres
+
+
+def assign(x: Tensor, centres: Tensor) -> Tensor:
+    """int64 [n]: the nearest of `centres` [K, D] for each row of `x` [n, D]."""
+    half = centres.square().sum(dim=1) / 2  # |x − c|² is smallest where x·c − |c|²/2 is largest
+    out = torch.empty(len(x), dtype=torch.int64, device=x.device)
+    rows = max(1, BLOCK // len(centres))
+    for i in range(0, len(x), rows):
+        out[i : i + rows] = torch.addmm(-half, x[i : i + rows], centres.T).argmax(dim=1)
+    return out
+
+
+def nearest_members(x: Tensor, centres: Tensor) -> Tensor:
+    """int64 ascending: the rows of `x` that are nearest to a centre among that centre's own cluster."""
+    assigned = assign(x, centres)
+    distance = (x - centres[assigned]).square().sum(dim=1)  # [n]
+    by_distance = distance.sort(stable=True).indices
+    order = by_distance[assigned[by_distance].sort(stable=True).indices]  # by cluster, then distance
+    cluster = assigned[order]
+    first = torch.ones(len(order), dtype=torch.bool, device=x.device)
+    first[1:] = cluster[1:] != cluster[:-1]
+    return order[first].sort().values.cpu()
+
+
+def push(bank: Bank, vectors: Tensor) -> Bank:
+    """The paper's queue: `vectors` [m, D] of unit length go in, as many of the oldest leave."""
+    vectors = vectors[-len(bank) :]
+    joined = torch.cat([bank.vectors[len(vectors) :], vectors])
+    position = np.concatenate([bank.position[len(vectors) :], np.full(len(vectors), -1, dtype=np.int64)])
+    return Bank(joined, position)

@@ -1,0 +1,89 @@
+"""From embeddings to scores: cosine distance to the nearest of the bank, spread from patches to points."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from paano.bank import BLOCK, Bank
+
+
+def nearest_distance(
+    embeddings: Tensor,
+    bank: Bank,
+    neighbours: int,
+    *,
+    starts: np.ndarray | None = None,
+    exclude: int | None = None,
+) -> Tensor:
+    """float32 [n]: mean cosine distance of `embeddings` [n, D] to the nearest vectors of the bank.
+
+    With `exclude`, a patch that starts at `starts[i]` never matches a bank vector whose position is within
+    ±exclude of it; where nothing else is left the result is NaN. A bank with fewer than `neighbours` vectors
+    gives what it has. An embedding of length 0 (a flat patch can have one) is at distance 0 of another such
+    and at distance 1 of everything else.
+    """
+    vectors = bank.vectors.T  # [D, K]
+    empty_bank = torch.linalg.vector_norm(bank.vectors, dim=1) == 0  # [K]
+    has_empty = bool(empty_bank.any())
+    k = min(neighbours, len(bank))
+    rows = max(1, BLOCK // len(bank))
+    out = torch.empty(len(embeddings), dtype=torch.float32, device=embeddings.device)
+    for i in range(0, len(embeddings), rows):
+        part = F.normalize(embeddings[i : i + rows].float(), dim=1)
+        similar = part @ vectors  # [m, K]
+        if has_empty:
+            empty = torch.linalg.vector_norm(part, dim=1) == 0
+            similar[empty[:, None] & empty_bank] = 1.0
+        if exclude is not None:
+            _forget_near(similar, starts[i : i + rows], bank.position, exclude)
+        best = similar.topk(k, dim=1).values  # [m, k]
+        there = best > -torch.inf
+        total = torch.where(there, 1 - best, 0.0).sum(dim=1)
+        out[i : i + rows] = total / there.sum(dim=1)  # 0 / 0 is NaN
+    return out.clamp_min_(0)
+
+
+def _forget_near(similar: Tensor, starts: np.ndarray, position: np.ndarray, exclude: int) -> None:
+    """Set to −inf where bank `position` (ascending) is within ±exclude of `starts` (ascending)."""
+    low = int(np.searchsorted(position, starts[0] - exclude, side="left"))
+    high = int(np.searchsorted(position, starts[-1] + exclude, side="right"))
+    near = np.abs(position[None, low:high] - starts[:, None]) <= exclude  # [m, few]
+    similar[:, low:high].masked_fill_(torch.from_numpy(near).to(similar.device), -torch.inf)
+
+
+def spread(scores: np.ndarray, starts: np.ndarray, rows: int, patch: int) -> tuple[np.ndarray, np.ndarray]:
+    """Point scores float64 [rows] and coverage int64 [rows]: the mean over the patches with the point.
+
+    Linear in rows: sums and counts are running totals of what starts and what ends. A NaN patch score is no
+    score; a point in no scored patch is NaN with coverage 0.
+    """
+    there = ~np.isnan(scores)
+    starts = starts[there]
+    total = np.zeros(rows + 1)
+    count = np.zeros(rows + 1, dtype=np.int64)
+    total[starts], count[starts] = scores[there], 1
+    total[starts + patch] -= scores[there]
+    count[starts + patch] -= 1
+    total, count = np.cumsum(total)[:rows], np.cumsum(count)[:rows]
+    with np.errstate(invalid="ignore"):
+        points = np.where(count > 0, np.maximum(total, 0) / count, np.nan)
+    return points, count
+
+
+def strided(starts: np.ndarray, stride: int, origin: int = 0) -> np.ndarray:
+    """Every `stride`-th of the `starts`, counted from row −origin, and the first and last of each run.
+
+    `origin` is the number of the series' first row in a longer one: with it, a window scores the same patches
+    as the whole. The ends of a run stay so that no point that can be covered is left out.
+    """
+    if stride == 1 or len(starts) == 0:
+        return starts
+    ends = np.flatnonzero(np.diff(starts) > 1)
+    keep = (starts + origin) % stride == 0
+    keep[[0, -1]] = True
+    keep[ends] = True
+    keep[ends + 1] = True
+    return starts[keep]
