@@ -115,7 +115,7 @@ class Calibration:
         quantiles = np.array(self.quantiles)
         # of equal quantiles the first counts: a score that half the data have is not rare
         levels, first = np.unique(quantiles[quantiles <= self.base], return_index=True)
-        top = -math.log10(self.over)
+        top = abs(math.log10(self.over))
         rarity = np.minimum(np.abs(np.log10(1.0 - np.minimum(_GRID[first], 1.0 - self.over))), top)
         if levels[-1] < self.base:
             levels, rarity = np.append(levels, self.base), np.append(rarity, top)

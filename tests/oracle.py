@@ -114,3 +114,19 @@ def slow_evaluate(scores, labels, window):
         "point_f1": slow_point_f1(scores, labels),
         "range_f1": slow_range_f1(scores, labels),
     }
+
+
+# -- decide: events --
+
+
+def event_spans(flags, merge):
+    """First and last row of each event: anomalous rows with at most `merge` rows between neighbours."""
+    spans = []
+    for row, flag in enumerate(flags):
+        if not flag:
+            continue
+        if spans and row - spans[-1][1] - 1 <= merge:
+            spans[-1] = (spans[-1][0], row)
+        else:
+            spans.append((row, row))
+    return spans
