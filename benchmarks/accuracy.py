@@ -1,0 +1,255 @@
+"""Which settings earn their cost: VUS-PR on the TSB-AD tuning split, without labels in training.
+
+    python -m benchmarks.accuracy                       untrained, light, paper and default, file by file
+    python -m benchmarks.accuracy --study               every variant of ACCURACY.md
+    python -m benchmarks.accuracy --table               only print what --out already holds
+
+Every finished (file, variant, seed) is one line of `--out`, so a run can be stopped and taken up again. Short
+files and the smallest file of every subset come first, all files before a second seed: a run cut short is
+still spread over all subsets. Files of more than 60,000 rows are scored at stride 4 (`--long-stride`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import math
+import multiprocessing
+import os
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from paano.config import PaAnoConfig
+from paano.protocol import LabelledSeries, measure, parse_name, read_series
+
+ROOT = Path(__file__).resolve().parent.parent
+LONG = 60_000  # rows
+
+# name → (preset, changes)
+MAIN: dict[str, tuple[str, dict[str, Any]]] = {
+    "untrained": ("untrained", {}),
+    "light": ("light", {}),
+    "paper": ("paper", {}),
+    "default": ("default", {}),
+}
+PRETEXT = {"contrast": "none", "pretext_ratio": 1.0}
+STUDY: dict[str, tuple[str, dict[str, Any]]] = {
+    **MAIN,
+    "untrained, full width": ("untrained", {"width": 1.0}),
+    "untrained, k = 1": ("untrained", {"neighbours": 1}),
+    "untrained, bank 1 %": ("untrained", {"bank_share": 0.01}),
+    "untrained, stride 2": ("untrained", {"stride": 2}),
+    "untrained, stride 4": ("untrained", {"stride": 4}),
+    "untrained, stride 8": ("untrained", {"stride": 8}),
+    "untrained, patch 32": ("untrained", {"patch": 32}),
+    "untrained, unit typical": ("untrained", {"unit": "typical"}),
+    "pretext alone, 20": ("light", {**PRETEXT, "iterations": 20}),
+    "pretext alone, 50": ("light", {**PRETEXT, "iterations": 50}),
+    "pretext alone, 100": ("light", {**PRETEXT, "iterations": 100}),
+    "triplet alone": ("light", {"pretext_weight": 0.0}),
+    "light, M = 512": ("light", {"minibatch": 512}),
+    "light, full width": ("light", {"width": 1.0}),
+    "light, negative median": ("light", {"negative": "median"}),
+    "light, negative closest": ("light", {"negative": "closest"}),
+    "light, negative random": ("light", {"negative": "random"}),
+    "light, k = 1": ("light", {"neighbours": 1}),
+    "light, bank 1 %": ("light", {"bank_share": 0.01}),
+    "light, unit typical": ("light", {"unit": "typical"}),
+}
+
+
+class Task(NamedTuple):
+    path: Path
+    variant: str
+    seed: int
+    config: PaAnoConfig
+
+    @property
+    def key(self) -> tuple[str, str]:
+        return self.path.name, self.config.digest
+
+
+def data_folder() -> Path:
+    """Where the benchmark's files are: `PAANO_DATA`, else `../shared/data` beside the repository."""
+    return Path(os.environ.get("PAANO_DATA") or ROOT.parent / "shared" / "data")
+
+
+def ordered_files(folder: Path) -> list[Path]:
+    """All files: the smallest of every subset first, then the second smallest of every subset, and so on."""
+    by_subset = defaultdict(list)
+    for path in sorted(folder.glob("*.csv"), key=lambda path: path.stat().st_size):
+        by_subset[parse_name(path.name)[0]].append(path)
+    rounds = itertools.zip_longest(*by_subset.values())
+    return [path for row in rounds for path in sorted(filter(None, row), key=lambda p: p.stat().st_size)]
+
+
+def plan(files: list[Path], variants: Iterable[str], seeds: int, long_stride: int) -> Iterator[Task]:
+    """Seeds last, then files, then variants."""
+    for seed in range(seeds):
+        for path in files:
+            rows = path.read_bytes().count(b"\n") - 1
+            for variant in variants:
+                preset, changes = STUDY[variant]
+                config = PaAnoConfig.preset(preset, **changes, seed=seed)
+                if rows > LONG:
+                    config = config.replace(stride=max(config.stride, long_stride))
+                yield Task(path, variant, seed, config)
+
+
+def run(task: Task, keep: Path | None = None) -> dict[str, Any]:
+    """One row of the result: the protocol on one file, with one torch thread."""
+    from paano.device import torch_threads
+    from paano.model import PaAno
+
+    series: LabelledSeries = read_series(task.path)
+    with torch_threads(1):
+        began = time.perf_counter()
+        model = PaAno(task.config, device="cpu").fit(series.values[: series.train_rows])
+        fitted = time.perf_counter()
+        found = model.detect(series.values)
+        scored = time.perf_counter()
+    outcome = measure(series, found.score, {})
+    if keep is not None:
+        keep.mkdir(parents=True, exist_ok=True)
+        name = f"{task.path.stem}-{task.config.digest}.npz"
+        np.savez(keep / name, shape=found.shape, level=found.level, train=model.training_scores())
+    return {
+        "file": task.path.name,
+        "subset": series.subset,
+        "variant": task.variant,
+        "seed": task.seed,
+        "digest": task.config.digest,
+        "stride": task.config.stride,
+        **{name: round(value, 6) for name, value in outcome.measures.items()},
+        "train_s": round(model.seconds["train"], 3),
+        "fit_s": round(fitted - began, 3),
+        "score_s": round(scored - fitted, 3),
+    }
+
+
+def run_all(tasks: list[Task], out: Path, workers: int, keep: Path | None) -> None:
+    """Run what `out` does not have yet and append each row as it is finished."""
+    have = {(row["file"], row["digest"]) for row in read_rows(out)}
+    tasks = [task for task in tasks if task.key not in have]
+    context = multiprocessing.get_context("spawn")  # torch does not survive a fork
+    with context.Pool(workers) as pool, out.open("a") as file:
+        jobs = pool.imap_unordered(_Run(keep), tasks)
+        for done, row in enumerate(jobs, start=1):
+            file.write(json.dumps(row) + "\n")
+            file.flush()
+            print(
+                f"{done}/{len(tasks)}  {row['vus_pr']:.3f}  {row['variant']}, seed {row['seed']}: "
+                f"{row['file']} ({row['fit_s']:.0f} s + {row['score_s']:.0f} s)",
+                flush=True,
+            )
+
+
+class _Run:
+    """A call that can be sent to another process."""
+
+    def __init__(self, keep: Path | None):
+        self.keep = keep
+
+    def __call__(self, task: Task) -> dict[str, Any]:
+        return run(task, self.keep)
+
+
+def read_rows(out: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in out.read_text().splitlines()] if out.exists() else []
+
+
+def mean_and_error(values: Iterable[float]) -> tuple[float, float]:
+    """Mean and standard error of the mean."""
+    values = np.asarray(list(values), dtype=float)
+    error = values.std(ddof=1) / math.sqrt(len(values)) if len(values) > 1 else math.nan
+    return float(values.mean()), float(error)
+
+
+def table(rows: list[dict[str, Any]], against: str) -> str:
+    """Per variant: files, seeds, mean VUS-PR, and the difference to `against` on the same files."""
+    by_variant: dict[str, dict[tuple[str, int], dict[str, Any]]] = defaultdict(dict)
+    for row in rows:
+        by_variant[row["variant"]][row["file"], row["seed"]] = row
+    reference = by_variant.get(against, {})
+    lines = [
+        f"| variant | files | seeds | VUS-PR | minus {against}, same files | fit s | score s |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for variant in sorted(by_variant, key=list(STUDY).index):
+        found = by_variant[variant]
+        mean, error = mean_and_error(_per_file({key: row["vus_pr"] for key, row in found.items()}))
+        both = {
+            key: row["vus_pr"] - reference[key]["vus_pr"] for key, row in found.items() if key in reference
+        }
+        gain = "–"
+        if both and variant != against:
+            difference, its_error = mean_and_error(_per_file(both))
+            gain = f"{difference:+.3f} ± {its_error:.3f} ({len({f for f, _ in both})})"
+        fit, score = (np.median([row[name] for row in found.values()]) for name in ("fit_s", "score_s"))
+        files, seeds = len({f for f, _ in found}), len({s for _, s in found})
+        lines.append(
+            f"| {variant} | {files} | {seeds} | {mean:.3f} ± {error:.3f} | {gain} | {fit:.1f} | {score:.1f} |"
+        )
+    return "\n".join(lines)
+
+
+def _per_file(values: dict[tuple[str, int], float]) -> list[float]:
+    """The mean over seeds of each file: files are independent, seeds of a file are not."""
+    by_file = defaultdict(list)
+    for (file, _), value in values.items():
+        by_file[file].append(value)
+    return [float(np.mean(v)) for v in by_file.values()]
+
+
+def per_file(rows: list[dict[str, Any]]) -> str:
+    """One line per file, one column per variant."""
+    variants = sorted({row["variant"] for row in rows}, key=list(STUDY).index)
+    cells = defaultdict(list)
+    for row in rows:
+        cells[row["file"], row["variant"]].append(row["vus_pr"])
+    lines = ["| file | " + " | ".join(variants) + " |", "|---" * (len(variants) + 1) + "|"]
+    for file in sorted({file for file, _ in cells}):
+        values = [cells.get((file, variant)) for variant in variants]
+        shown = " | ".join(f"{np.mean(v):.3f}" if v else "" for v in values)
+        lines.append(f"| {file} | {shown} |")
+    return "\n".join(lines)
+
+
+def main(arguments: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--study", action="store_true", help="every variant, not only the four presets")
+    parser.add_argument("--variants", help="only these, separated by semicolons")
+    parser.add_argument("--files", type=int, help="only the first so many files (see the order above)")
+    parser.add_argument("--kind", choices=("U", "M"), default="U", help="univariate or multivariate files")
+    parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--long-stride", type=int, default=4, help=f"stride for more than {LONG:,} rows")
+    parser.add_argument("--out", type=Path, default=Path("accuracy.jsonl"))
+    parser.add_argument("--keep", type=Path, help="folder for the scores themselves")
+    parser.add_argument("--table", action="store_true", help="run nothing, print what --out holds")
+    parser.add_argument("--against", default="paper", help="variant that the others are compared with")
+    options = parser.parse_args(arguments)
+
+    variants = options.variants.split(";") if options.variants else list(STUDY if options.study else MAIN)
+    for variant in variants:
+        if variant not in STUDY:
+            parser.error(f"unknown variant {variant!r}; known: {'; '.join(STUDY)}")
+    if not options.table:
+        folder = data_folder() / f"TSB-AD-{options.kind}-Tuning"
+        files = ordered_files(folder)[: options.files]
+        if not files:
+            parser.error(f"no CSV files in {folder}; set PAANO_DATA to the folder that holds it")
+        tasks = list(plan(files, variants, options.seeds, options.long_stride))
+        run_all(tasks, options.out, options.workers, options.keep)
+    rows = [row for row in read_rows(options.out) if row["variant"] in variants]
+    print(per_file(rows), table(rows, options.against), sep="\n\n")
+
+
+if __name__ == "__main__":
+    main()
