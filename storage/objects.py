@@ -5,15 +5,22 @@
     store.put("a/b.json", b"[]", if_match=etag)               # Conflict if somebody wrote since
 
 Every failure is one of the named errors of `paano.errors`; its message names the object and a remedy, and
-never a secret.
+never a secret. Readers see the old or the new object, never a half.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import io
+import re
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Protocol
+from typing import BinaryIO, TypeVar
+
+from paano.errors import ConfigError, StorageError, Transient
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -26,7 +33,7 @@ class StorageOptions:
     secret: str | None = field(default=None, repr=False)
     token: str | None = field(default=None, repr=False)
     connect_timeout: float = 5.0  # seconds
-    read_timeout: float = 20.0  # seconds without a byte
+    read_timeout: float = 15.0  # seconds without a byte
     attempts: int = 3  # of one call, before it is Transient
 
 
@@ -37,24 +44,95 @@ class ObjectInfo:
     key: str
     size: int
     modified: datetime  # UTC
-    etag: str
 
 
-class Store(Protocol):
+class Store:
     """Objects under one URL. Keys are relative, with `/`, and never leave the root."""
 
-    url: str
+    def __init__(self, url: str, options: StorageOptions | None = None) -> None:
+        self.url = url.rstrip("/") or "/"
+        self.options = options or StorageOptions()
 
-    def get(self, key: str) -> bytes: ...
-    def get_with_etag(self, key: str) -> tuple[bytes, str]: ...
-    def put(self, key: str, data: bytes, *, if_match: str | None = None, if_absent: bool = False) -> str: ...
-    def head(self, key: str) -> ObjectInfo | None: ...
-    def list(self, prefix: str = "") -> Iterator[ObjectInfo]: ...
-    def folders(self, prefix: str = "") -> list[str]: ...
-    def delete(self, keys: str | list[str]) -> None: ...
-    def url_of(self, key: str) -> str: ...
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.url!r})"
+
+    def __reduce__(self) -> tuple:
+        # Connections do not travel to another process; the address does.
+        return open_store, (self.url, self.options)
+
+    def url_of(self, key: str) -> str:
+        return f"{self.url}/{key}" if key else self.url
+
+    def get(self, key: str) -> bytes:
+        """The bytes of an object; ObjectMissing if there is none."""
+        return self.get_with_etag(key)[0]
+
+    def get_with_etag(self, key: str) -> tuple[bytes, str]:
+        """The bytes of an object and the etag that `put(if_match=)` takes."""
+        raise NotImplementedError
+
+    def put(self, key: str, data: bytes, *, if_match: str | None = None, if_absent: bool = False) -> str:
+        """Write an object whole; its etag. Conflict if `if_match` or `if_absent` does not hold."""
+        raise NotImplementedError
+
+    def head(self, key: str) -> ObjectInfo | None:
+        """Size and age of an object, or None if there is none."""
+        raise NotImplementedError
+
+    def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
+        """Every object below the folder `prefix`, sorted by key. Nothing there is an empty list."""
+        raise NotImplementedError
+
+    def folders(self, prefix: str = "") -> list[str]:
+        """Names of the folders directly in the folder `prefix`, sorted."""
+        raise NotImplementedError
+
+    def delete(self, keys: str | list[str]) -> None:
+        """Remove objects; one that is not there is no error."""
+        raise NotImplementedError
+
+    def open(self, key: str) -> BinaryIO:
+        """A seekable file, for objects too large to be read whole."""
+        return io.BytesIO(self.get(key))
+
+    def _patiently(self, call: Callable[[], T]) -> T:
+        """`call()`, again after a short wait while it is Transient. Only for calls that may be repeated."""
+        for attempt in range(1, self.options.attempts):
+            try:
+                return call()
+            except Transient:
+                time.sleep(0.1 * 2**attempt)
+        return call()
+
+
+def check_key(key: str) -> str:
+    """`key`, if it stays below the root of a store."""
+    parts = key.split("/")
+    if not key or "\\" in key or "\0" in key or any(part in ("", ".", "..") for part in parts):
+        raise StorageError(f"{key!r} is not a key of an object: it would leave its folder")
+    return key
+
+
+def under(prefix: str) -> str:
+    """A checked folder prefix that ends in `/`, or nothing for the root."""
+    prefix = prefix.strip("/")
+    return f"{check_key(prefix)}/" if prefix else ""
 
 
 def open_store(url: str, options: StorageOptions | None = None) -> Store:
     """The store at `url`: a folder, `s3://bucket/prefix`, `memory://…` or any other fsspec URL."""
-    raise NotImplementedError
+    from storage.backends import FsspecStore, LocalStore, S3Store
+
+    url = str(url)
+    if not url:
+        raise ConfigError("an address of a store must not be empty: give a folder or s3://bucket/prefix")
+    scheme, _, rest = url.partition("://")
+    if not rest or scheme == "file":
+        return LocalStore(url, options)
+    if "@" in rest.split("/")[0] and scheme in ("s3", "s3a"):
+        raise ConfigError("an S3 address must not hold credentials; use AWS_ACCESS_KEY_ID and the like")
+    if scheme in ("s3", "s3a"):
+        return S3Store(url, options)
+    if not re.fullmatch(r"[a-z][a-z0-9+.-]*", scheme):
+        raise ConfigError(f"{scheme!r} is not the scheme of an address")
+    return FsspecStore(url, options)

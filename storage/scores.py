@@ -2,83 +2,65 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
-from datetime import date
-
 import polars as pl
+import pyarrow as pa
 
-from storage.objects import Store
-from storage.window import Window
+from paano.errors import StorageError
+from storage.tables import DayTable, Written
+
+__all__ = ["SCORE_SCHEMA", "STATUSES", "ScoreStore", "Written"]
+
+STATUSES = ("ok", "provisional", "no_data", "no_model")
 
 SCORE_SCHEMA = {
-    "sensor": pl.String,
+    "sensor": pl.String(),
     "ts": pl.Datetime("us", "UTC"),
-    "score": pl.Float32,
-    "threshold": pl.Float32,
-    "anomaly": pl.Boolean,
-    "status": pl.String,
-    "coverage": pl.UInt16,
-    "model_version": pl.Int32,
+    "score": pl.Float32(),
+    "threshold": pl.Float32(),
+    "anomaly": pl.Boolean(),
+    "status": pl.String(),
+    "coverage": pl.UInt16(),
+    "model_version": pl.Int32(),
 }
 
 
-@dataclass(frozen=True)
-class Written:
-    """What a write did. `changed` is false when the object already held the same bytes."""
-
-    key: str
-    rows: int
-    changed: bool
-    etag: str
-
-
-class ScoreStore:
+class ScoreStore(DayTable):
     """Scores of a fleet. The shard count is fixed by the first write; another one is a ConfigError."""
 
-    def __init__(self, store: Store, shards: int | None = None) -> None:
-        """`shards = None` takes what the store has, or 16 for a new one."""
-        raise NotImplementedError
+    kind = "scores"
+    schema = SCORE_SCHEMA
+    arrow = pa.schema(
+        [
+            pa.field("sensor", pa.string(), nullable=False),
+            pa.field("ts", pa.timestamp("us", "UTC"), nullable=False),
+            pa.field("score", pa.float32()),
+            pa.field("threshold", pa.float32()),
+            pa.field("anomaly", pa.bool_(), nullable=False),
+            pa.field("status", pa.string(), nullable=False),
+            pa.field("coverage", pa.uint16(), nullable=False),
+            pa.field("model_version", pa.int32()),
+        ]
+    )
+    time = "ts"
+    order = ["sensor", "ts"]  # noqa: RUF012
 
-    @property
-    def shards(self) -> int:
-        raise NotImplementedError
+    def required(self) -> list[str]:
+        return ["sensor", "ts", "anomaly", "status", "coverage"]
 
-    def shard_of(self, sensor: str) -> int:
-        raise NotImplementedError
-
-    def write_day(self, day: date, shard: int, frame: pl.DataFrame) -> Written:
-        """The whole object of (day, shard): one PUT, the last writer wins. An equal object is left alone."""
-        raise NotImplementedError
-
-    def replace(
-        self,
-        day: date,
-        shard: int,
-        frame: pl.DataFrame,
-        sensors: Iterable[str] | None = None,
-        window: Window | None = None,
-    ) -> Written:
-        """Take out the rows of `sensors` (default: those in `frame`) within `window` (default: the day), then
-        put in the rows of `frame`. Other rows stay, whoever writes at the same time."""
-        raise NotImplementedError
-
-    def update(
-        self, frame: pl.DataFrame, window: Window, sensors: Iterable[str] | None = None
-    ) -> list[Written]:
-        """`replace` on every (date, shard) of `sensors` × `window`; rows not in `frame` are taken out."""
-        raise NotImplementedError
-
-    def read(self, sensor: str, window: Window, columns: list[str] | None = None) -> pl.DataFrame:
-        """Rows of a sensor, sorted by time. One object per day is asked for; none is listed."""
-        raise NotImplementedError
-
-    def read_many(
-        self, sensors: Iterable[str] | None, window: Window, columns: list[str] | None = None
-    ) -> pl.DataFrame:
-        """Rows of many sensors (None: all), sorted by sensor and time."""
-        raise NotImplementedError
-
-    def dates(self) -> list[date]:
-        """Dates with at least one object."""
-        raise NotImplementedError
+    def tidy(self, rows: pl.DataFrame) -> pl.DataFrame:
+        """A missing score is null, never NaN; only `ok` and `provisional` have one."""
+        rows = rows.with_columns(pl.col("score", "threshold").fill_nan(None))
+        odd = rows.filter(~pl.col("status").is_in(STATUSES))
+        if odd.height:
+            raise StorageError(
+                f"scores: {odd['status'][0]!r} is not a status; allowed: {', '.join(STATUSES)}"
+            )
+        scored = pl.col("status").is_in(["ok", "provisional"])
+        wrong = rows.filter(scored != pl.col("score").is_not_null())
+        if wrong.height:
+            row = wrong.row(0, named=True)
+            raise StorageError(
+                f"scores: {row['sensor']!r} at {row['ts']} is {row['status']} with the score {row['score']}; "
+                "ok and provisional rows have a score, all others none"
+            )
+        return rows
