@@ -1,66 +1,62 @@
-"""Every environment variable that this project reads or passes on, with what it is for.
-
-`paano doctor` reports PAANO_… variables that are not here (a typing error would otherwise do nothing), and a
-test holds everything in deploy/ against this list.
-"""
+"""Environment variables that this project reads or that matter to the parts it stands on; `paano doctor` knows them."""
 
 from __future__ import annotations
 
 from flows.settings import variables
 
-FLEET_FILE = "PAANO_FILE"
-
-OURS = {
-    FLEET_FILE: "path of the fleet file, for the deployments and for --file",
-    "PAANO_DATA": "folder with the public data sets of the benchmarks",
+KNOWN_VARIABLES: dict[str, str] = {
+    **variables(),
+    "PAANO_FLEET_FILE": "the fleet file, where no --file is given",
+    "PAANO_DATA": "folder of the public benchmark data for `paano evaluate` and `make accuracy`",
+    "PREFECT_API_URL": "address of the Prefect server; left out: an embedded one",
+    "PREFECT_API_AUTH_STRING": "user:password for that server (a secret)",
+    "PREFECT_HOME": "folder of the embedded Prefect server; left out: prefect/ beside the fleet file",
+    "PREFECT_SERVER_DATABASE_CONNECTION_URL": "database of a Prefect server (may hold a password)",
+    "PREFECT_SERVER_API_AUTH_STRING": "user:password that a Prefect server asks for (a secret)",
+    "PREFECT_SERVER_API_HOST": "address that a Prefect server listens on",
+    "PREFECT_SERVER_API_PORT": "port that a Prefect server listens on",
+    "PREFECT_UI_API_URL": "address of the Prefect API as browsers see it",
+    "PREFECT_LOGGING_LEVEL": "how much the flows say",
+    "PREFECT_SERVER_ANALYTICS_ENABLED": "false keeps Prefect's server from phoning home",
+    "MLFLOW_TRACKING_URI": "address of the MLflow server, for MLflow's own commands; ours is registry.tracking_uri",
+    "MLFLOW_TRACKING_USERNAME": "user for an MLflow server that asks for one",
+    "MLFLOW_TRACKING_PASSWORD": "its password (a secret)",
+    "MLFLOW_BACKEND_STORE_URI": "database of an MLflow server (may hold a password)",
+    "MLFLOW_DEFAULT_ARTIFACT_ROOT": "where an MLflow server puts files of runs",
+    "MLFLOW_S3_ENDPOINT_URL": "S3 server that MLflow's own commands use",
+    "MLFLOW_DISABLE_TELEMETRY": "true keeps MLflow from phoning home",
+    "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false saves 2 GB in an MLflow server",
+    "AWS_ACCESS_KEY_ID": "key of the object store",
+    "AWS_SECRET_ACCESS_KEY": "its secret",
+    "AWS_SESSION_TOKEN": "token of temporary keys (a secret)",
+    "AWS_ENDPOINT_URL": "S3 server that is not Amazon's; storage.endpoint wins over it",
+    "AWS_REGION": "region of the buckets; storage.region wins over it",
+    "AWS_DEFAULT_REGION": "the same, under its older name",
+    "DO_NOT_TRACK": "1 keeps several tools from phoning home",
+    "RAY_USAGE_STATS_ENABLED": "0 keeps Ray from phoning home",
+    "OMP_NUM_THREADS": "threads of numeric libraries outside torch; run.threads decides for torch",
+    "CUDA_VISIBLE_DEVICES": "GPUs that a worker may use",
+    # Used by deploy/ only.
     "PAANO_IMAGE": "name of the container image that deploy/ builds and runs",
     "PAANO_TAG": "tag of that image",
-    "PAANO_POOL_TYPE": "kind of work pool that deploy/setup.sh makes: process or kubernetes",
-    "PAANO_GPU_SLOTS": "sensors trained at once on all GPUs together: the limit paano-gpu",
-}
-
-# Not ours: the parts we stand on read them.
-FOREIGN = {
-    "AWS_ACCESS_KEY_ID": "key id for object stores",
-    "AWS_SECRET_ACCESS_KEY": "secret key for object stores",
-    "AWS_ENDPOINT_URL": "address of an S3 server that is not Amazon's",
-    "AWS_REGION": "region of the buckets",
-    "AWS_DEFAULT_REGION": "the same, for boto3 in MLflow",
-    "PREFECT_API_URL": "address of the Prefect server, ending in /api",
-    "PREFECT_API_AUTH_STRING": "user:password that clients and workers send to the Prefect server",
-    "PREFECT_HOME": "folder of Prefect's own files",
-    "PREFECT_LOGGING_LEVEL": "how much Prefect logs",
-    "PREFECT_SERVER_API_AUTH_STRING": "user:password that the Prefect server demands",
-    "PREFECT_SERVER_DATABASE_CONNECTION_URL": "database of the Prefect server (postgresql+asyncpg://…)",
-    "PREFECT_SERVER_ANALYTICS_ENABLED": "false: the Prefect server does not phone home",
-    "PREFECT_RESULTS_LOCAL_STORAGE_PATH": "folder for results that Prefect keeps",
-    "MLFLOW_TRACKING_URI": "address of MLflow where the fleet file names none",
-    "MLFLOW_TRACKING_USERNAME": "user for an MLflow behind a password",
-    "MLFLOW_TRACKING_PASSWORD": "password for it",
-    "MLFLOW_BACKEND_STORE_URI": "database of the MLflow server (postgresql://…)",
-    "MLFLOW_ARTIFACTS_DESTINATION": "where the MLflow server keeps run artefacts",
-    "MLFLOW_SERVER_ALLOWED_HOSTS": "host names under which the MLflow server may be called",
-    "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false: the MLflow server takes 0.5 GB instead of 2.7 GB",
-    "MLFLOW_DISABLE_TELEMETRY": "true: MLflow does not phone home",
+    "PAANO_POOL_TYPE": "kind of work pools that deploy/setup.sh makes: process or kubernetes",
+    "PAANO_GPU_SLOTS": "batches trained at once on all GPUs together: the limit paano-gpu",
+    "PREFECT_INTEGRATIONS_KUBERNETES_WORKER_API_AUTH_STRING_SECRET_NAME": "Secret that holds the auth string",
+    "PREFECT_INTEGRATIONS_KUBERNETES_WORKER_API_AUTH_STRING_SECRET_KEY": "its key in that Secret",
+    "PREFECT_INTEGRATIONS_KUBERNETES_OBSERVER_NAMESPACES": "namespaces that a Kubernetes worker watches",
+    "MLFLOW_ARTIFACTS_DESTINATION": "where an MLflow server keeps what it stores for its clients",
+    "MLFLOW_SERVER_ALLOWED_HOSTS": "host names under which an MLflow server may be called",
     "POSTGRES_USER": "owner of the databases in the compose file",
-    "POSTGRES_PASSWORD": "password of that owner",
+    "POSTGRES_PASSWORD": "its password (a secret)",
     "POSTGRES_DB": "first database of the PostgreSQL container",
-    "DO_NOT_TRACK": "1: nothing phones home",
-    "RAY_USAGE_STATS_ENABLED": "0: Ray does not phone home",
-    "DASK_DISTRIBUTED__SCHEDULER__ALLOWED_FAILURES": "deaths of a worker after which Dask gives a batch up",
-    "OMP_NUM_THREADS": "threads of numerical libraries",
-    "CUDA_VISIBLE_DEVICES": "GPUs that a process may use",
+    "DASK_DISTRIBUTED__SCHEDULER__ALLOWED_FAILURES": "deaths of its worker after which Dask gives a batch up",
     "NVIDIA_VISIBLE_DEVICES": "GPUs that the NVIDIA runtime hands to a container",
     "NVIDIA_DRIVER_CAPABILITIES": "parts of the NVIDIA driver that a container needs",
-    "PYTORCH_CUDA_ALLOC_CONF": "how torch cuts up GPU memory",
+    "PYTORCH_CUDA_ALLOC_CONF": "how torch cuts up the memory of a GPU",
+    "GIT_PYTHON_REFRESH": "quiet: MLflow does not ask for git in the container",
     "PATH": "where commands are found",
     "HOME": "home folder of the container's user",
     "PYTHONUNBUFFERED": "1: logs appear at once",
     "PYTHONDONTWRITEBYTECODE": "1: no .pyc files",
     "PIP_DISABLE_PIP_VERSION_CHECK": "1: pip does not look for its own updates",
 }
-
-
-def known_variables() -> dict[str, str]:
-    """Name and meaning of every variable: the fleet file's keys, our own, and those of our parts."""
-    return {**variables(), **OURS, **FOREIGN}
