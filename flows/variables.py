@@ -1,4 +1,4 @@
-"""Environment variables that this project reads or that matter to the parts it stands on; `paano doctor` knows them."""
+"""Environment variables that this project reads, or that its parts read; `paano doctor` knows them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ KNOWN_VARIABLES: dict[str, str] = {
     "PREFECT_UI_API_URL": "address of the Prefect API as browsers see it",
     "PREFECT_LOGGING_LEVEL": "how much the flows say",
     "PREFECT_SERVER_ANALYTICS_ENABLED": "false keeps Prefect's server from phoning home",
-    "MLFLOW_TRACKING_URI": "address of the MLflow server, for MLflow's own commands; ours is registry.tracking_uri",
+    "MLFLOW_TRACKING_URI": "address of the MLflow server for MLflow's commands (ours: registry.tracking_uri)",
     "MLFLOW_TRACKING_USERNAME": "user for an MLflow server that asks for one",
     "MLFLOW_TRACKING_PASSWORD": "its password (a secret)",
     "MLFLOW_BACKEND_STORE_URI": "database of an MLflow server (may hold a password)",
