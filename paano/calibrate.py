@@ -289,7 +289,7 @@ def _finite(scores: np.ndarray) -> np.ndarray:
 
 def _smallest_scale(values: np.ndarray) -> float:
     """Below this a difference of scores is rounding, not news."""
-    return 1e-5 + 1e-3 * float(np.max(np.abs(values)))
+    return 1e-7 + 1e-3 * float(np.max(np.abs(values)))
 
 
 def _event_counts(rows: np.ndarray, values: np.ndarray, merge: int) -> tuple[np.ndarray, np.ndarray]:
