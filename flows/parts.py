@@ -6,8 +6,10 @@ import configparser
 import functools
 import json
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 
+from flows.plan import choose_shards
 from flows.settings import Settings
 from paano.errors import ConfigError
 from storage.events import EventStore
@@ -15,6 +17,7 @@ from storage.history import History, HistoryLayout
 from storage.objects import StorageOptions, open_store
 from storage.registry import Registry
 from storage.scores import ScoreStore
+from storage.tables import NOTE
 
 
 @dataclass(frozen=True)
@@ -97,9 +100,24 @@ def _credentials(path: str, profile: str) -> dict[str, str]:
     return dict(parser[profile])
 
 
-def fix_shards(settings: Settings, sensors: int) -> tuple[ScoreStore, EventStore]:
-    """The score and event stores with their shard count fixed: as found, as set, or by the fleet's size."""
-    raise NotImplementedError
+def fix_shards(parts: Parts, sensors: int) -> int:
+    """The shard count of scores and events: as begun, else as set, else chosen for a fleet of this size."""
+    asked = parts.settings.scores.shards or None
+    begun = parts.scores.store.head(NOTE) is not None
+    shards = ScoreStore(parts.scores.store, asked if begun else asked or choose_shards(sensors)).begin()
+    EventStore(parts.events.store, shards).begin()
+    return shards
+
+
+def choose_sensors(parts: Parts, asked: list[str] | None) -> list[str]:
+    """The ids of the enabled sensors, or of those asked for; an unknown one is an error."""
+    catalog = parts.history.sensors()
+    return sorted(catalog[sensor].sensor for sensor in set(asked)) if asked else catalog.sensors
+
+
+def pinned_intervals(parts: Parts) -> dict[str, timedelta]:
+    """The sampling intervals that a given catalogue states; a discovered one states none."""
+    return parts.history.sensors().intervals() if parts.settings.history.catalog else {}
 
 
 @functools.lru_cache(maxsize=8)

@@ -49,21 +49,24 @@ def plan_shards(sensors: Iterable[str], shards: int, max_tasks: int) -> list[Bat
     members: dict[int, list[str]] = {}
     for sensor in sorted(set(sensors)):
         members.setdefault(shard_of(sensor, shards), []).append(sensor)
-    groups = _even([(shard, members[shard]) for shard in sorted(members)], max_tasks)
-    return [
-        Batch(
-            n, len(groups), [sensor for _, group in batch for sensor in group], [shard for shard, _ in batch]
-        )
-        for n, batch in enumerate(groups, 1)
-    ]
+    return _batches([(shard, members[shard]) for shard in sorted(members)], max_tasks)
 
 
 def plan_sensors(sensors: Iterable[str], max_tasks: int) -> list[Batch]:
     """One sensor per batch, or as many as keep the number of batches at `max_tasks`."""
-    groups = _even([(None, [sensor]) for sensor in sorted(set(sensors))], max_tasks)
+    return _batches([(None, [sensor]) for sensor in sorted(set(sensors))], max_tasks)
+
+
+def _batches(items: Sequence[tuple[int | None, list[str]]], most: int) -> list[Batch]:
+    groups = _even(items, most)
     return [
-        Batch(n, len(groups), [sensor for _, group in batch for sensor in group], [])
-        for n, batch in enumerate(groups, 1)
+        Batch(
+            number,
+            len(groups),
+            [sensor for _, members in group for sensor in members],
+            [shard for shard, _ in group if shard is not None],
+        )
+        for number, group in enumerate(groups, 1)
     ]
 
 
@@ -85,3 +88,11 @@ def sensor_seed(seed: int, sensor: str) -> int:
     """A seed for one sensor: the same wherever and with whomever it runs."""
     digest = hashlib.sha256(f"{seed}\0{sensor}".encode()).digest()
     return int.from_bytes(digest[:8], "big") % 2**62
+
+
+def shard_members(batch: Batch, shards: int) -> list[list[str]]:
+    """The sensors of a batch, one list per shard."""
+    members: dict[int, list[str]] = {}
+    for sensor in batch.sensors:
+        members.setdefault(shard_of(sensor, shards), []).append(sensor)
+    return [members[shard] for shard in sorted(members)]

@@ -130,7 +130,6 @@ class AlarmSettings(Section):
     merge: Duration | None = Field(
         None, description="alarms with a shorter break are one event; left out: half a patch, as calibrated"
     )
-    longest: Duration = Field(timedelta(days=7), description="an event that lasts longer starts a new one")
     thresholds: dict[str, float] = Field({}, description="threshold by sensor instead of the calibrated one")
 
 
@@ -138,7 +137,7 @@ class RetrainSettings(Section):
     """When a model is due and when a new one is trusted."""
 
     max_age: Duration = Field(timedelta(days=30), description="an older model is due")
-    enough: int = Field(0, ge=0, description="points before a sensor gets a model; 0: eight patches")
+    enough: int = Field(0, ge=0, description="points before a sensor gets a model; 0: five patches")
     holdout: Duration = Field(timedelta(days=3), description="newest history, kept for the review test")
     policy: Literal["auto", "manual"] = Field(
         "auto", description="auto promotes what is not worse; manual waits for a reviewer"

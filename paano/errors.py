@@ -14,6 +14,7 @@
     │   ├── Conflict                somebody else wrote the object first
     │   └── StorageFull             no space is left
     ├── RegistryError               the model registry refused
+    ├── RunFailed                   more sensors of a run failed than it may survive
     └── Transient                   it may work in a while: a lost connection, a 503. Only these are retried.
         ├── StorageUnavailable
         └── RegistryUnavailable
@@ -74,6 +75,10 @@ class StorageFull(StorageError):
 
 class RegistryError(PaanoError):
     """The model registry refused."""
+
+
+class RunFailed(PaanoError):
+    """More sensors of a run failed than it may survive."""
 
 
 class Transient(PaanoError):

@@ -1,0 +1,132 @@
+"""Hand batches to the engine and gather the outcomes: the part that all flows share.
+
+A batch is tried again only for what is transient; a batch that is lost for good is the outcome of its
+sensors and not the end of the run. The run fails when more sensors failed than it may survive.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from datetime import UTC, date, datetime, timedelta
+from typing import Any
+
+from prefect import Task
+from prefect.artifacts import create_progress_artifact, update_progress_artifact
+
+from flows.engine import open_engine
+from flows.outcome import Outcome, failed
+from flows.plan import Batch
+from flows.settings import DEFAULT_FILE, Settings
+from paano.errors import PaanoError, Transient
+from storage.registry import Version
+
+BACK_OFF = [5.0, 30.0, 120.0]  # seconds before each further try; the last one repeats
+
+Watcher = Callable[[str, int, int], None]
+_watchers: list[Watcher] = []
+
+
+@contextmanager
+def watching(watcher: Watcher) -> Iterator[None]:
+    """Tell `watcher(what, done, total)` how far the runs of this process are."""
+    _watchers.append(watcher)
+    try:
+        yield
+    finally:
+        _watchers.remove(watcher)
+
+
+def open_fleet(fleet_file: str) -> Settings:
+    """Settings for a flow: from the given file, $PAANO_FLEET_FILE or fleet.toml."""
+    return Settings.load(fleet_file or os.environ.get("PAANO_FLEET_FILE", DEFAULT_FILE))
+
+
+def day_before_now() -> date:
+    """The only look at the clock: the default window of a nightly run."""
+    return (datetime.now(UTC) - timedelta(days=1)).date()
+
+
+def is_transient(_task: Any, _run: Any, state: Any) -> bool:
+    """Whether a failed batch may work in a while (for `retry_condition_fn`)."""
+    try:
+        state.result()
+    except Transient:
+        return True
+    except Exception:
+        return False  # it is not hidden: the batch fails with it
+    return False
+
+
+def fan_out(
+    what: str,
+    task: Task,
+    batches: list[Batch],
+    settings: Settings,
+    versions: Mapping[str, Version],
+    *,
+    gpus: float = 0.0,
+    **arguments: Any,
+) -> list[Any]:
+    """The values of `task` for all batches, in the order of the batches; a lost batch gives failed outcomes.
+
+    A task gets its batch, the settings, the champions of its sensors and `arguments`.
+    """
+    run = settings.run
+    task = task.with_options(
+        retries=run.retries,
+        retry_delay_seconds=(BACK_OFF + [BACK_OFF[-1]] * run.retries)[: max(1, run.retries)],
+        retry_condition_fn=is_transient,
+        timeout_seconds=run.time_limit.total_seconds(),
+    )
+    plain = settings.to_dict()
+    gathered: dict[int, list[Any]] = {}
+    progress = Progress(what, sum(len(batch.sensors) for batch in batches))
+    with open_engine(
+        run.engine, address=run.address, workers=run.workers, threads=run.threads, gpus=gpus
+    ) as engine:
+        futures = {}
+        for batch in batches:
+            known = {sensor: versions[sensor] for sensor in batch.sensors if sensor in versions}
+            futures[engine.submit(task, batch=batch, settings=plain, versions=known, **arguments)] = batch
+        for future in engine.as_completed(futures):
+            batch = futures[future]
+            value = engine.result(future)
+            gathered[batch.number] = lost(batch, value) if isinstance(value, BaseException) else value
+            progress.add(len(batch.sensors))
+    progress.finish()
+    return [item for number in sorted(gathered) for item in gathered[number]]
+
+
+def lost(batch: Batch, error: BaseException) -> list[Outcome]:
+    """The outcomes of a batch that did not come back."""
+    if isinstance(error, TimeoutError):
+        error = PaanoError(f"{batch.name} took longer than run.time_limit and was given up")
+    return [Outcome(sensor, "failed", failed(sensor, error).reason, batch.number) for sensor in batch.sensors]
+
+
+class Progress:
+    """A progress artifact in Prefect, written at most every few seconds, and the watchers of this process."""
+
+    EVERY = 5.0
+
+    def __init__(self, what: str, total: int) -> None:
+        self.what, self.total, self.done, self.told = what, total, 0, time.monotonic()
+        self.artifact = create_progress_artifact(progress=0.0, key=f"paano-{what}-progress", description=what)
+        self._tell()
+
+    def add(self, sensors: int) -> None:
+        self.done += sensors
+        self._tell()
+        if time.monotonic() - self.told > self.EVERY:
+            self.told = time.monotonic()
+            update_progress_artifact(self.artifact, progress=100.0 * self.done / max(1, self.total))
+
+    def finish(self) -> None:
+        update_progress_artifact(self.artifact, progress=100.0)
+
+    def _tell(self) -> None:
+        for watcher in _watchers:
+            watcher(self.what, self.done, self.total)
