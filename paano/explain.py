@@ -1,0 +1,125 @@
+"""Blame: which channels made an event.
+
+Each channel of the peak patch is put back to normal, one at a time, and the channel whose return lets the
+score fall furthest is to blame. "Normal" is what the same channel did a little earlier, at the moment when
+*the other channels* looked most as they do now: so a channel that broke with the rest is replaced by what it
+would show had it kept with them. Only the artefact and the recent rows are needed, not the training series.
+
+All substituted patches go through the encoder together. With many channels a cheap screen (how far is the
+channel from its earlier self, compared with how far it usually is) chooses the few that are worth a try.
+
+The rows used are fixed by the peak (`reach`), so the answer does not depend on where a window was cut.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+
+from paano.config import PaAnoConfig
+from paano.errors import SeriesError
+from paano.score import nearest_distance
+from paano.series import read_series, valid_starts
+
+TRIED = 32  # channels that are put back, at most
+EARLIER = 4  # patches before the peak patch in which normal ones are looked for
+CANDIDATES = 96  # of them that are looked at
+
+
+def reach(config: PaAnoConfig) -> tuple[int, int]:
+    """Rows before and after the peak that `blame` looks at. Fewer work, with a vaguer answer."""
+    return (EARLIER + 1) * config.patch + config.max_gap, config.patch + config.max_gap
+
+
+def blame(model: Any, X: np.ndarray, peak_row: int, top: int = 3) -> list[tuple[int, float]]:
+    """The channels that made the score of `peak_row`, worst first, each with its share of the blame.
+
+    Shares of all channels sum to 1; at most `top` channels with a share above 0 are given.
+    """
+    if model.channels == 1:
+        return [(0, 1.0)]
+    config = model.config
+    before, after = reach(config)
+    X = np.asarray(X, dtype=np.float64)
+    if X.ndim != 2 or not 0 <= peak_row < len(X):
+        raise SeriesError(f"row {peak_row} is not in a series of shape {X.shape}")
+    cut = max(0, peak_row - before)
+    series = read_series(X[cut : peak_row + after + 1], config.max_gap)
+    starts, peak_row = valid_starts(series.usable, config.patch), peak_row - cut
+    covering = starts[(starts <= peak_row) & (starts > peak_row - config.patch)]
+    if not covering.size:
+        return []  # no patch covers the row, so it has no score to explain
+    covering = covering[:: max(1, config.patch // 8)]
+    earlier = starts[starts <= covering[0] - config.patch]
+    # counted back from the peak, so that a longer history does not move them
+    earlier = earlier[::-1][:: max(1, EARLIER * config.patch // CANDIDATES)][:CANDIDATES]
+
+    patches = _patches(series.values, np.concatenate([covering, earlier]), config.patch)  # [n, w, C]
+    scores = _scores(model, patches)
+    worst = int(np.argmax(scores[: covering.size]))
+    peak, score = patches[worst], scores[worst]
+    normal = _normal(patches[covering.size :], scores[covering.size :])
+    instead, odd = _instead(peak, normal)  # [w, C], [C]
+
+    tried = np.sort(np.argsort(-odd, kind="stable")[:TRIED])
+    changed = np.repeat(peak[None], tried.size, axis=0)  # [T, w, C]
+    changed[np.arange(tried.size), :, tried] = instead[:, tried].T
+    falls = np.maximum(score - _scores(model, changed), 0.0)
+    if not falls.sum() > 0:
+        # nothing alone brings the score down: the channels that look oddest are all there is to say
+        falls = np.maximum(odd[tried], 0.0)
+    if not falls.sum() > 0:
+        return []
+    shares = falls / falls.sum()
+    order = np.argsort(-shares, kind="stable")[:top]
+    return [(int(tried[i]), float(shares[i])) for i in order if shares[i] > 0]
+
+
+def _patches(values: np.ndarray, starts: np.ndarray, patch: int) -> np.ndarray:
+    return values[starts[:, None] + np.arange(patch)]
+
+
+def _scores(model: Any, patches: np.ndarray) -> np.ndarray:
+    """float64 [n]: the score of each patch, in one call of the encoder."""
+    count, patch, channels = patches.shape
+    embeddings = model.embed(patches.reshape(count * patch, channels), np.arange(count) * patch)
+    vectors = torch.from_numpy(embeddings).to(model.device)
+    return nearest_distance(vectors, model.bank, model.config.neighbours).cpu().numpy().astype(np.float64)
+
+
+def _normal(patches: np.ndarray, scores: np.ndarray) -> np.ndarray:
+    """The more normal half of the patches."""
+    return patches[scores <= np.median(scores)] if len(patches) else patches
+
+
+def _instead(peak: np.ndarray, normal: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """What each channel of `peak` [w, C] would normally show, and how odd it is that it does not."""
+    if not len(normal):
+        # no past to look at: a channel is put back by holding it at its mean
+        flat = np.broadcast_to(peak.mean(axis=0), peak.shape)
+        return flat, np.ones(peak.shape[1])
+    like, distance = _most_alike(peak, normal)
+    # The same for a normal patch tells how far apart the channel's values are when nothing is wrong.
+    usual = np.zeros(peak.shape[1])
+    if len(normal) > 2:
+        usual = _most_alike(normal[0], normal[2:])[1]
+    columns = np.arange(peak.shape[1])
+    return normal[like, :, columns].T, distance - usual
+
+
+def _most_alike(patch: np.ndarray, others: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """For each channel: the patch whose *other* channels are nearest, and the channel's distance to it."""
+    gap = ((_shape(patch)[None] - _shape(others)) ** 2).mean(axis=1)  # [n, C]
+    rest = gap.sum(axis=1, keepdims=True) - gap
+    like = rest.argmin(axis=0)
+    return like, gap[like, np.arange(patch.shape[1])]
+
+
+def _shape(patches: np.ndarray) -> np.ndarray:
+    """Each channel of each patch with mean 0 and deviation 1; a flat one is 0 throughout."""
+    centred = patches - patches.mean(axis=-2, keepdims=True)
+    deviation = centred.std(axis=-2, keepdims=True)
+    size = np.abs(patches).max(axis=-2, keepdims=True)
+    return np.divide(centred, deviation, out=np.zeros_like(centred), where=deviation > 1e-9 * size)
