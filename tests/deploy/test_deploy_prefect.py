@@ -1,0 +1,89 @@
+"""prefect.yaml, read by Prefect's own loader, with every flow imported and every parameter tried."""
+
+from __future__ import annotations
+
+import io
+import re
+
+import pytest
+import yaml
+from prefect.cli.deploy._config import _load_deploy_configs_and_actions
+from prefect.cli.deploy._models import (
+    ConcurrencyLimitSpec,
+    DeploymentConfig,
+    PrefectYamlModel,
+    WorkPoolConfig,
+)
+from prefect.cli.deploy._schedules import _construct_schedules
+from prefect.flows import load_flow_from_entrypoint
+from prefect.utilities.templating import apply_values
+from rich.console import Console
+
+from flows.settings import Settings
+from tests.deploy.composition import DEPLOY, compose
+
+FILE = DEPLOY / "prefect.yaml"
+WRITTEN = yaml.safe_load(FILE.read_text())
+DEPLOYMENTS = {item["name"]: item for item in WRITTEN["deployments"]}
+EVERY = sorted(DEPLOYMENTS)
+
+
+def test_the_promised_deployments_are_there():
+    assert EVERY == ["housekeeping", "nightly-score", "refresh", "weekly-retrain"]
+
+
+def test_prefects_own_loader_takes_the_file_without_a_word():
+    said = io.StringIO()
+    configs, actions = _load_deploy_configs_and_actions(FILE, console=Console(file=said))
+    assert said.getvalue() == ""
+    assert sorted(config["name"] for config in configs) == EVERY
+    assert not any(actions.values())  # nothing is built, pushed or pulled: the code is installed
+
+
+def test_no_key_is_misspelt():
+    # Prefect ignores a key it does not know, so a typing error would pass in silence.
+    assert set(WRITTEN) - {"definitions"} <= set(PrefectYamlModel.model_fields)
+    for name, deployment in DEPLOYMENTS.items():
+        assert set(deployment) <= set(DeploymentConfig.model_fields), name
+        assert set(deployment["work_pool"]) <= set(WorkPoolConfig.model_fields), name
+        assert set(deployment["concurrency_limit"]) <= set(ConcurrencyLimitSpec.model_fields), name
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_every_entrypoint_imports_and_takes_its_parameters(name, monkeypatch):
+    monkeypatch.setenv("PAANO_FLEET_FILE", "/etc/paano/fleet.toml")
+    deployment = DEPLOYMENTS[name]
+    flow = load_flow_from_entrypoint(deployment["entrypoint"])
+    parameters = apply_values(deployment["parameters"], {})
+    assert parameters == {"fleet_file": "/etc/paano/fleet.toml"}
+    assert flow.validate_parameters(parameters) == parameters
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_every_schedule_is_one_that_prefect_takes(name):
+    assert _construct_schedules(DEPLOYMENTS[name], {}, console=Console(), is_interactive=lambda: False)
+
+
+@pytest.mark.parametrize(
+    ("name", "key"),
+    [("nightly-score", "score"), ("weekly-retrain", "retrain"), ("housekeeping", "housekeeping")],
+)
+def test_schedules_are_those_of_paano_serve(name, key):
+    assert DEPLOYMENTS[name]["schedules"][0]["cron"] == getattr(Settings().schedule, key)
+
+
+def test_one_run_of_a_deployment_at_a_time():
+    limits = [deployment["concurrency_limit"] for deployment in DEPLOYMENTS.values()]
+    assert limits == [{"limit": 1, "collision_strategy": "ENQUEUE"}] * len(EVERY)
+
+
+def test_retraining_goes_to_the_gpu_pool_and_the_rest_to_the_cpu_pool():
+    pools = {name: deployment["work_pool"]["name"] for name, deployment in DEPLOYMENTS.items()}
+    assert pools == {"weekly-retrain": "gpu", "nightly-score": "cpu", "refresh": "cpu", "housekeeping": "cpu"}
+
+
+def test_every_pool_is_made_by_the_setup_and_has_a_worker():
+    made = set(re.search(r"^for pool in (.+); do", (DEPLOY / "setup.sh").read_text(), re.M)[1].split())
+    commands = [service.get("command", []) for service in compose()["services"].values()]
+    served = {command[command.index("--pool") + 1] for command in commands if "--pool" in command}
+    assert made == served == {deployment["work_pool"]["name"] for deployment in DEPLOYMENTS.values()}

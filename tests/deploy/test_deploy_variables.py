@@ -1,0 +1,68 @@
+"""Every variable that deploy/ names is one that `paano doctor` knows."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+import yaml
+
+from flows.engine import GPU_LIMIT
+from flows.variables import KNOWN_VARIABLES
+from tests.deploy.composition import DEPLOY, PLACE, compose, example_variables
+from tests.deploy.test_deploy_dockerfile import instructions
+from tests.deploy.test_deploy_kubernetes import FOLDER, written_pods
+
+SHELL_NAME = re.compile(r"\$\{?([A-Z][A-Z0-9_]+)")
+
+
+def in_compose() -> set[str]:
+    set_there = {
+        name for service in compose()["services"].values() for name in service.get("environment", {})
+    }
+    return set_there | {m["name"] for m in PLACE.finditer((DEPLOY / "compose.yaml").read_text()) if m["name"]}
+
+
+def in_kubernetes() -> set[str]:
+    found = {
+        variable["name"]
+        for pod in written_pods().values()
+        for c in pod["containers"]
+        for variable in c.get("env", [])
+    }
+    for item in yaml.safe_load((FOLDER / "kustomization.yaml").read_text())["configMapGenerator"]:
+        found |= {line.split("=")[0] for line in item.get("literals", [])}
+    return found
+
+
+def in_dockerfile() -> set[str]:
+    lines = [rest for _, word, rest in instructions() if word == "ENV"]
+    return {name for rest in lines for name in re.findall(r"(\w+)=", rest)}
+
+
+def in_readme() -> set[str]:
+    text = (DEPLOY / "README.md").read_text()
+    return set(re.findall(r"\b((?:PAANO|PREFECT|MLFLOW|AWS|POSTGRES|DASK|RAY|OMP|NVIDIA)_[A-Z0-9_]+)", text))
+
+
+@pytest.mark.parametrize(
+    "where",
+    [
+        in_compose,
+        in_kubernetes,
+        in_dockerfile,
+        in_readme,
+        lambda: set(example_variables()),
+        lambda: set(SHELL_NAME.findall((DEPLOY / "setup.sh").read_text())),
+        lambda: set(SHELL_NAME.findall((DEPLOY / "prefect.yaml").read_text())),
+    ],
+    ids=["compose", "kubernetes", "dockerfile", "readme", "env.example", "setup", "prefect"],
+)
+def test_every_variable_is_known(where):
+    names = where()
+    assert names
+    assert names <= set(KNOWN_VARIABLES)
+
+
+def test_the_setup_makes_the_limit_that_the_engine_asks_for():
+    assert f"gcl create {GPU_LIMIT} " in (DEPLOY / "setup.sh").read_text()

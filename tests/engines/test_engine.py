@@ -1,0 +1,136 @@
+"""The engine alone: what it refuses, how it shares GPUs, what becomes of a lost batch."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import nullcontext
+
+import pytest
+import torch
+from prefect import task
+from prefect.settings import PREFECT_API_URL, temporary_settings
+
+from flows import engine as engines
+from flows.engine import Engine, cores, gpu_slot, in_halves, open_engine
+from paano.errors import ConfigError
+
+
+@task
+def double(batch):
+    if batch < 0:
+        raise ValueError("a batch must not be negative")
+    return 2 * batch
+
+
+class Recorder:
+    """A task runner that notes what was asked for."""
+
+    def __init__(self):
+        self.asked = []
+
+    def submit(self, task, parameters):
+        import dask
+        from prefect_ray.context import RemoteOptionsContext
+
+        remote = RemoteOptionsContext.get().current_remote_options
+        self.asked.append({"dask": dask.get_annotations(), "ray": remote, "parameters": parameters})
+
+
+def test_an_unknown_engine_is_refused_with_the_known_ones():
+    with pytest.raises(ConfigError, match=r"run.engine = 'spark'.*local, dask, ray"), open_engine("spark"):
+        pass
+
+
+def test_an_address_without_a_cluster_engine_is_refused():
+    with pytest.raises(ConfigError, match=r"run\.address"), open_engine("local", address="tcp://far:8786"):
+        pass
+
+
+@pytest.mark.parametrize(("kind", "module"), [("dask", "prefect_dask"), ("ray", "prefect_ray")])
+def test_an_engine_that_is_not_installed_says_how_to_install_it(kind, module, monkeypatch):
+    monkeypatch.setitem(sys.modules, module, None)
+    monkeypatch.setattr(engines, "reachable_server", lambda address: nullcontext())
+    with pytest.raises(ConfigError, match=rf"pip install 'paano-fleet\[{kind}\]'"), open_engine(kind):
+        pass
+
+
+@pytest.mark.parametrize("address", ["tcp://scheduler.example:8786", "ray://head.example:10001"])
+def test_a_cluster_elsewhere_needs_a_prefect_server_that_it_can_reach(address):
+    with (
+        temporary_settings({PREFECT_API_URL: None}),
+        pytest.raises(ConfigError, match="PREFECT_API_URL"),
+        engines.reachable_server(address),
+    ):
+        pass
+
+
+def test_a_cluster_that_does_not_answer_is_named(monkeypatch):
+    pytest.importorskip("prefect_dask", reason="Dask is not here: pip install 'paano-fleet[dask]'")
+    import dask
+
+    monkeypatch.setattr(engines, "reachable_server", lambda address: nullcontext())
+    with (
+        dask.config.set({"distributed.comm.timeouts.connect": "1s"}),
+        pytest.raises(engines.Transient, match=r"tcp://127.0.0.1:9 does not answer"),
+        open_engine("dask", address="tcp://127.0.0.1:9"),
+    ):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("kind", "dask_share", "ray_share"),
+    [("local", {}, {}), ("dask", {"resources": {"GPU": 0.25}}, {}), ("ray", {}, {"num_gpus": 0.25})],
+)
+def test_each_scheduler_is_asked_for_a_share_of_a_gpu_in_its_own_words(kind, dask_share, ray_share):
+    pytest.importorskip("prefect_ray", reason="Ray is not here: pip install 'paano-fleet[ray]'")
+    runner = Recorder()
+    Engine(kind, 1, runner, gpus=0.25).submit(double, batch=1)
+    assert runner.asked == [{"dask": dask_share, "ray": ray_share, "parameters": {"batch": 1}}]
+
+
+def test_without_gpus_nothing_special_is_asked_for():
+    pytest.importorskip("prefect_ray", reason="Ray is not here: pip install 'paano-fleet[ray]'")
+    for kind in engines.ENGINES:
+        runner = Recorder()
+        Engine(kind, 1, runner).submit(double, batch=1)
+        assert runner.asked == [{"dask": {}, "ray": {}, "parameters": {"batch": 1}}]
+
+
+@pytest.mark.parametrize(
+    ("device", "kind", "waits"),
+    [("cuda", "local", True), ("cuda:1", "local", True), ("cpu", "local", False), ("cuda", "ray", False)],
+)
+def test_only_threads_that_share_a_gpu_wait_for_the_limit(device, kind, waits, monkeypatch):
+    asked = []
+    monkeypatch.setattr(
+        engines, "concurrency", lambda *names, **how: asked.append((names, how)) or nullcontext()
+    )
+    with gpu_slot(device, kind):
+        pass
+    assert asked == ([(("paano-gpu",), {"occupy": 1, "strict": False})] if waits else [])
+
+
+def test_workers_times_threads_fill_the_machine_and_no_more(monkeypatch):
+    monkeypatch.setattr(engines.joblib, "cpu_count", lambda: 8)
+    assert [cores(1), cores(3), cores(8), cores(64)] == [8, 2, 1, 1]
+
+
+def test_work_that_does_not_fit_the_gpu_is_done_in_halves_and_in_order():
+    tried = []
+
+    def train(items):
+        tried.append(len(items))
+        if len(items) > 2:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return [item * 10 for item in items]
+
+    assert in_halves(train, [1, 2, 3, 4, 5]) == [10, 20, 30, 40, 50]
+    assert tried == [5, 2, 3, 1, 2]
+
+
+def test_one_item_that_does_not_fit_alone_is_reported():
+    def train(items):
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    with pytest.raises(torch.OutOfMemoryError):
+        in_halves(train, [1, 2])
