@@ -22,6 +22,7 @@ from safetensors.numpy import save as tensor_bytes
 from paano.config import PaAnoConfig
 from paano.encoder import embedding_size, layer_shapes
 from paano.errors import ArtifactError, ConfigError
+from paano.level import level_shapes
 
 FORMAT = 1
 ENCODER, BANK, MODEL = "encoder.safetensors", "bank.safetensors", "model.json"
@@ -42,9 +43,10 @@ def encoder_shapes(config: PaAnoConfig, channels: int) -> Shapes:
     return shapes
 
 
-def bank_shapes(config: PaAnoConfig, size: int) -> Shapes:
-    """What `bank.safetensors` must contain."""
-    return {"vectors": ("F32", (size, embedding_size(config))), "position": ("I64", (size,))}
+def bank_shapes(config: PaAnoConfig, size: int, channels: int) -> Shapes:
+    """What `bank.safetensors` must contain: embeddings, and with model.level what the level has seen."""
+    bank: Shapes = {"vectors": ("F32", (size, embedding_size(config))), "position": ("I64", (size,))}
+    return bank if config.level == "none" else bank | level_shapes(config.patch, channels)
 
 
 def write(
@@ -95,7 +97,7 @@ def read(folder: str | os.PathLike) -> tuple[dict[str, Any], dict[str, np.ndarra
     size = _count(model, "bank_size", path)
     sums = _typed(model, "files", dict, path)
     encoder = _read_tensors(folder / ENCODER, encoder_shapes(model["config"], channels), sums)
-    bank = _read_tensors(folder / BANK, bank_shapes(model["config"], size), sums)
+    bank = _read_tensors(folder / BANK, bank_shapes(model["config"], size, channels), sums)
     for name, values in encoder.items():
         if (name.endswith("running_var") and (values < 0).any()) or (name == "unit" and (values <= 0).any()):
             raise ArtifactError(f"{folder / ENCODER}: {name} has impossible values")

@@ -24,6 +24,7 @@ CHOICES: dict[str, tuple[Any, ...]] = {
     "negative": ("farthest", "median", "closest", "random"),
     "pretext_schedule": ("linear", "constant"),
     "precision": ("float32", "mixed"),
+    "level": ("none", "tail"),
     "unit": ("raw", "typical"),
 }
 
@@ -92,6 +93,9 @@ class PaAnoConfig:
     stride: int = 1  # score every stride-th patch
     normal_quantile: float = 0.99  # of training patch scores: at most this is judged normal by `update`
 
+    # beside the shape, which is all the paper has (paano/level.py)
+    level: str = "none"  # `tail` adds how unheard-of the height and the movement of the series are
+
     # execution, as far as it decides the bits of the result
     chunk: int = 512  # patches encoded at once
     precision: str = "float32"  # `mixed` uses float16 on CUDA; elsewhere it changes nothing
@@ -152,7 +156,7 @@ PRESETS: dict[str, dict[str, Any]] = {
     "paper": {"bank_cap": 1_000_000},
     "light": {"width": 0.5, "minibatch": 128},
     "untrained": {"width": 0.5, "iterations": 0},
-    "default": {"width": 0.5, "minibatch": 128},
+    "default": {"width": 0.5, "minibatch": 128, "level": "tail"},
 }
 
 

@@ -19,6 +19,7 @@ from paano.config import PaAnoConfig
 from paano.device import in_slices, mixed, pick_device
 from paano.encoder import Encoder, FoldedEncoder, embedding_size
 from paano.errors import ArtifactError, NotFitted, SeriesError, SeriesTooShort
+from paano.level import Level, fit_level
 from paano.patches import GATHER, take_patches, typical_deviation
 from paano.score import nearest_distance, spread, strided
 from paano.series import Series, read_series, valid_starts
@@ -49,6 +50,7 @@ class PaAno:
         self.facts: dict[str, Any] = {}
         self.losses: list[dict[str, float]] = []
         self.seconds: dict[str, float] = {}
+        self.level: Level | None = None
         self._encoder: Encoder | None = None
         self._training_scores: np.ndarray | None = None
 
@@ -106,6 +108,9 @@ class PaAno:
         there = patch_scores[~np.isnan(patch_scores)]
         self.normal_limit = float(np.quantile(there, config.normal_quantile)) if len(there) else 2.0
         scores, _ = spread(patch_scores, starts, len(series), config.patch)
+        if config.level != "none":
+            self.level, level = fit_level(series, config.patch, scores, config.normal_quantile)
+            scores, *_ = self.level.combine(scores, level)
         self._training_scores = np.where(series.missing, np.nan, scores).astype(np.float32)
         self.calibration: Calibration = fit_calibration(self._training_scores, patch=config.patch)
         self.seconds["calibrate"] = time.perf_counter() - began
@@ -133,15 +138,20 @@ class PaAno:
         starts = strided(valid_starts(series.usable, patch), self.config.stride, origin)
         embeddings = self._encode(self._tensor(series), starts)
         patch_scores = nearest_distance(embeddings, self.bank, self.config.neighbours).cpu().numpy()
-        score, coverage = spread(patch_scores, starts, rows, patch)
+        shape, coverage = spread(patch_scores, starts, rows, patch)
+        score, level = shape, np.full(rows, np.nan)
+        if self.level is not None:
+            score, shape, level = self.level.combine(shape, self.level.score(series))
 
         nothing = series.missing | (coverage == 0)
-        score = np.where(nothing, np.nan, score).astype(np.float32)
+        score, shape, level = (
+            np.where(nothing, np.nan, part).astype(np.float32) for part in (score, shape, level)
+        )
         coverage = np.where(nothing, 0, coverage).astype(np.uint16)
         status = np.full(rows, "ok", dtype="<U11")
         status[may_gain_patches(series, patch)] = "provisional"
         status[nothing] = "no_data"
-        return Detection(score, status, coverage, score, np.full(rows, np.nan, dtype=np.float32))
+        return Detection(score, status, coverage, shape, level)
 
     def embed(self, X: Any, starts: Any) -> np.ndarray:
         """float32 [n, D]: embeddings of the patches that start at `starts`; each must be whole."""
@@ -158,7 +168,8 @@ class PaAno:
         """Let the bank follow: patches of `X` judged normal go in, the oldest leave. The encoder stays.
 
         Normal is a score of at most the model.normal_quantile of training patch scores. As in building the
-        bank, model.bank_share of the normal patches stand for all of them.
+        bank, model.bank_share of the normal patches stand for all of them. A level learns from the rows of
+        those patches that are no news to it.
         """
         series = self._read(X)
         starts = valid_starts(series.usable, self.config.patch)
@@ -171,6 +182,9 @@ class PaAno:
         size = min(len(self.bank), bank_size(len(starts), self.config.bank_share, self.config.bank_cap))
         generator = torch.Generator().manual_seed(self.config.seed)
         self.bank = push(self.bank, build_bank(embeddings, starts, size, generator).vectors)
+        if self.level is not None:
+            _, covered = spread(np.zeros(len(starts)), starts, len(series), self.config.patch)
+            self.level = self.level.update(series, covered > 0)
         return self
 
     # -- keeping ---------------------------------------------------------------------------------------------
@@ -187,12 +201,15 @@ class PaAno:
         }
         encoder["unit"] = self._unit.cpu().numpy()
         bank = {"vectors": self.bank.vectors.cpu().contiguous().numpy(), "position": self.bank.position}
+        if self.level is not None:
+            bank |= self.level.tensors()
         model = {
             "config": self.config.to_dict(),
             "config_digest": self.config.digest,
             "channels": self.channels,
             "bank_size": len(self.bank),
             "normal_limit": self.normal_limit,
+            "level": None if self.level is None else self.level.numbers(),
             "calibration": self.calibration.to_dict(),
             "losses": self.losses,
             "facts": self.facts,
@@ -215,6 +232,8 @@ class PaAno:
         encoder.load_state_dict(tensors, strict=False)  # all but batch norm's step count, which is not kept
         model._set_encoder(encoder.to(model.device).eval(), unit, parts["channels"])
         model.bank = Bank(torch.from_numpy(bank["vectors"].copy()).to(model.device), bank["position"].copy())
+        if model.config.level != "none":
+            model.level = Level.from_parts(model.config.patch, bank, parts.get("level"))
         model.normal_limit, model.calibration = normal_limit, calibration
         model.losses, model.facts = parts.get("losses", []), parts.get("facts", {})
         return model

@@ -130,3 +130,37 @@ def event_spans(flags, merge):
         else:
             spans.append((row, row))
     return spans
+
+
+# Level: every window on its own, every training value looked at.
+
+
+def slow_level_features(x, patch):
+    """{(window, what): {start: value}} of one channel without holes."""
+    features = {}
+    for window in sorted({patch, patch // 4, patch // 16} - {0, 1}, reverse=True):
+        pieces = {s: x[s : s + window] for s in range(len(x) - window + 1)}
+        features[window, "mean"] = {s: float(np.mean(piece)) for s, piece in pieces.items()}
+        features[window, "deviation"] = {s: float(np.std(piece)) for s, piece in pieces.items()}
+    features[1, "mean"] = dict(enumerate(x))
+    return features
+
+
+def slow_level(train, x, patch, exclude=None):
+    """The level of each point of one channel; with `exclude`, `x` is `train` itself."""
+    train, x = [float(v) for v in train], [float(v) for v in x]
+    height = max(abs(v) for v in train)
+    smallest = max(0.01 * float(np.std(train)), 1e-6 * (height if height > 0 else 1.0))
+    known, asked = slow_level_features(train, patch), slow_level_features(x, patch)
+    total = [0.0] * len(x)
+    for (window, what), values in asked.items():
+        seen = known[window, what]
+        unit = max(float(np.std(list(seen.values()))), smallest)
+        distance = {}
+        for start, value in values.items():
+            others = [v for s, v in seen.items() if exclude is None or abs(s - start) > exclude]
+            distance[start] = min(abs(value - v) for v in others) / unit
+        for i in range(len(x)):
+            covering = [d for start, d in distance.items() if start <= i < start + window]
+            total[i] += math.log1p(sum(covering) / len(covering))
+    return total
