@@ -20,7 +20,6 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from fnmatch import fnmatch
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +45,7 @@ class Job:
     settings: dict[str, Any]  # of the model; empty for a baseline
     max_rows: int | None
     device: str
+    code: str  # digest of the code, as it was when the run began
 
     @property
     def file(self) -> str:
@@ -62,7 +62,7 @@ class Job:
 
     @property
     def key(self) -> str:
-        facts = asdict(self) | {"path": self.file, "code": code_digest()}
+        facts = asdict(self) | {"path": self.file}
         return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:24]
 
 
@@ -75,7 +75,6 @@ class Skip:
     fault: bool = False
 
 
-@cache
 def code_digest() -> str:
     """Stands for the source of the method: its results belong to it."""
     digest = hashlib.sha256()
@@ -144,6 +143,7 @@ def plan(
     """All jobs, in the order of their files; a file that cannot even be read is skipped."""
     jobs: list[Job] = []
     skipped: list[Skip] = []
+    code = code_digest()
     for path in files:
         try:
             content = path.read_bytes()
@@ -153,8 +153,8 @@ def plan(
         digest, rows = hashlib.sha256(content).hexdigest(), content.count(b"\n")
         for seed in range(config.seed, config.seed + seeds):
             settings = config.replace(seed=seed).to_dict()
-            jobs.append(Job(str(path), digest, rows, PAANO, settings, max_rows, device))
-        jobs += [Job(str(path), digest, rows, name, {}, max_rows, "cpu") for name in baselines]
+            jobs.append(Job(str(path), digest, rows, PAANO, settings, max_rows, device, code))
+        jobs += [Job(str(path), digest, rows, name, {}, max_rows, "cpu", code) for name in baselines]
     return jobs, skipped
 
 

@@ -1,0 +1,235 @@
+# ruff: noqa: E501 (a page, not a program)
+"""The page of `paano evaluate --out`, with {{MARKS}} where its title, note, data and plotly go."""
+
+PAGE = r"""<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>PaAno evaluation · {{TITLE}}</title>
+<style>
+  :root { --ink: #1d2433; --soft: #667085; --line: #e4e7ec; --paper: #fff; --ground: #f6f7f9;
+          --ours: #2f6fde; --theirs: #98a2b3; --bad: #d92d20; --ok: #12805c; }
+  * { box-sizing: border-box; }
+  body { margin: 0; background: var(--ground); color: var(--ink);
+         font: 15px/1.5 system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", sans-serif; }
+  main { max-width: 1240px; margin: 0 auto; padding: 32px 24px 64px; }
+  h1 { font-size: 26px; margin: 0; letter-spacing: -.01em; }
+  h2 { font-size: 17px; margin: 0 0 4px; }
+  .sub, .note { color: var(--soft); }
+  .note { font-size: 13px; margin: 4px 0 12px; }
+  section { background: var(--paper); border: 1px solid var(--line); border-radius: 12px;
+            padding: 20px 22px; margin-top: 20px; }
+  .cards { display: grid; grid-template-columns: repeat(auto-fit, minmax(150px, 1fr)); gap: 12px; margin-top: 20px; }
+  .card { background: var(--paper); border: 1px solid var(--line); border-radius: 12px; padding: 14px 16px; }
+  .card b { display: block; font-size: 25px; font-variant-numeric: tabular-nums; letter-spacing: -.02em; }
+  .card.first { background: var(--ours); border-color: var(--ours); color: #fff; }
+  .card.first .sub { color: #dbe7ff; }
+  .card .sub { font-size: 12.5px; }
+  .scroll { overflow: auto; max-height: 520px; border: 1px solid var(--line); border-radius: 8px; }
+  table { border-collapse: collapse; width: 100%; font-size: 13.5px; font-variant-numeric: tabular-nums; }
+  th, td { padding: 6px 10px; text-align: right; white-space: nowrap; border-bottom: 1px solid var(--line); }
+  th:first-child, td:first-child { text-align: left; }
+  thead th { position: sticky; top: 0; background: #fbfbfc; color: var(--soft); font-weight: 600; z-index: 1;
+             cursor: pointer; user-select: none; }
+  thead th.sorted { color: var(--ink); }
+  tbody tr:last-child td { border-bottom: 0; }
+  tbody tr.file { cursor: pointer; }
+  tbody tr.file:hover { background: #f2f6ff; }
+  tbody tr.file.shown { background: #e8f0ff; }
+  tr.published td { color: var(--soft); font-style: italic; }
+  tr.published td:first-child { padding-left: 26px; }
+  tr.total td { font-weight: 650; }
+  .bar { display: inline-block; width: 64px; height: 7px; border-radius: 4px; background: #e7ecf5;
+         margin-right: 8px; vertical-align: middle; overflow: hidden; }
+  .bar i { display: block; height: 100%; background: var(--ours); }
+  .sd { color: var(--soft); font-size: 12px; }
+  .pick { display: flex; flex-wrap: wrap; gap: 10px; align-items: center; margin: 6px 0 2px; }
+  select, button { font: inherit; padding: 6px 10px; border: 1px solid #cfd4dc; border-radius: 8px;
+                   background: #fff; color: var(--ink); max-width: 100%; }
+  button { cursor: pointer; }
+  ul.skipped { margin: 4px 0 0; padding-left: 20px; }
+</style>
+</head>
+<body>
+<main>
+  <h1>PaAno evaluation</h1>
+  <div class="sub" id="lead">{{TITLE}}</div>
+  <div class="cards" id="cards"></div>
+
+  <section>
+    <h2>One series</h2>
+    <div class="pick">
+      <select id="file" aria-label="series"></select>
+      <button id="before" title="previous series">←</button><button id="after" title="next series">→</button>
+      <span class="sub" id="about"></span>
+    </div>
+    <div id="series"></div>
+    <div class="note">Red: labelled anomalies. Grey: the rows the model was trained on, without labels. Scores are
+      scaled to their own range (first seed); click a name in the legend to show or hide it, drag to zoom,
+      double-click to see all.</div>
+  </section>
+
+  <section>
+    <h2>Files</h2>
+    <div class="note">Mean over seeds; click a column to sort, a file to see it above.</div>
+    <div class="scroll"><table id="files"></table></div>
+  </section>
+
+  <section>
+    <h2>How the files are spread</h2>
+    <div class="note">Each point is a file. Line: median; dashed: mean.</div>
+    <div id="box"></div>
+  </section>
+
+  <section>
+    <h2>Subsets and overall</h2>
+    <div class="note">{{NOTE}}</div>
+    <div class="scroll" style="max-height:none"><table id="subsets"></table></div>
+  </section>
+
+  <section id="skippedBox" hidden><h2>Skipped</h2><ul class="skipped" id="skipped"></ul></section>
+</main>
+<script type="application/json" id="data">{{DATA}}</script>
+<script>{{PLOTLY}}</script>
+<script>
+"use strict";
+const D = JSON.parse(document.getElementById("data").textContent);
+const measures = Object.keys(D.titles), $ = id => document.getElementById(id);
+const others = Object.keys(D.overall).filter(name => name !== "paano");
+const names = { paano: "PaAno", pca: "sub-sequence PCA", kmeans: "sub-sequence k-means", iforest: "isolation forest" };
+const colours = { paano: "#2f6fde", pca: "#e08a1e", kmeans: "#12805c", iforest: "#8a5cd1" };
+const number = v => v === null || v === undefined ? "–" : v.toFixed(3);
+const withSd = (row, m) => number(row[m]) + (row[m + "_sd"] != null
+  ? ` <span class="sd">±${row[m + "_sd"].toFixed(3)}</span>` : "");
+const escape = t => String(t).replace(/[&<>"]/g, c => ({ "&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;" })[c]);
+const short = file => file.replace(/\.csv$/, "");
+const font = { family: "system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif", size: 12.5, color: "#1d2433" };
+const config = { responsive: true, displaylogo: false,
+  modeBarButtonsToRemove: ["lasso2d", "select2d", "autoScale2d"] };
+
+// The figures on top.
+const all = D.overall.paano;
+$("lead").innerHTML += ` · ${all.files} series · ${all.seeds} seed${all.seeds > 1 ? "s" : ""}` +
+  (D.cut ? " · only the first rows of some series (--max-rows)" : "");
+$("cards").innerHTML = measures.map((m, i) => {
+  const best = others.map(o => [D.overall[o][m], names[o]]).sort((a, b) => b[0] - a[0])[0];
+  const spread = all[m + "_sd"] != null ? ` ±${all[m + "_sd"].toFixed(3)}` : "";
+  return `<div class="card ${i ? "" : "first"}"><span class="sub">${D.titles[m]}</span><b>${number(all[m])}</b>` +
+    `<span class="sub">${spread || "mean over files"}${best ? ` · ${number(best[0])} ${best[1]}` : ""}</span></div>`;
+}).join("") + `<div class="card"><span class="sub">seconds per file</span><b>${(all.fit_s + all.score_s).toFixed(1)}</b>` +
+  `<span class="sub">train ${all.train_s.toFixed(1)} · bank ${all.bank_s.toFixed(1)} · score ` +
+  `${all.score_s.toFixed(1)}</span></div>`;
+
+// The table of files.
+let sortBy = "file", down = false, shown = D.files[0].file;
+const columns = [["file", "file"], ["subset", "subset"], ...measures.map(m => [m, D.titles[m]]),
+  ["fit_s", "fit s"], ["score_s", "score s"], ...others.map(o => ["base:" + o, `VUS-PR ${o}`])];
+const cell = (row, key) => key.startsWith("base:") ? row.baselines[key.slice(5)] : row[key];
+function drawFiles() {
+  const rows = [...D.files].sort((a, b) => {
+    const x = cell(a, sortBy), y = cell(b, sortBy);
+    return (x == null) - (y == null) || (x < y ? -1 : x > y ? 1 : 0) * (down ? -1 : 1);
+  });
+  const text = (row, key) => {
+    const v = cell(row, key);
+    if (key === "file") return escape(short(v));
+    if (key === "subset") return escape(v);
+    if (key === "vus_pr") return `<span class="bar"><i style="width:${100 * (v || 0)}%"></i></span>${withSd(row, key)}`;
+    if (key.endsWith("_s")) return v.toFixed(1);
+    return key.startsWith("base:") ? number(v) : withSd(row, key);
+  };
+  $("files").innerHTML = "<thead><tr>" + columns.map(([k, t]) =>
+      `<th data-k="${k}" class="${k === sortBy ? "sorted" : ""}">${t}${k === sortBy ? (down ? " ↓" : " ↑") : ""}</th>`)
+    .join("") + "</tr></thead><tbody>" + rows.map(row =>
+      `<tr class="file ${row.file === shown ? "shown" : ""}" data-file="${escape(row.file)}">` +
+      columns.map(([k]) => `<td>${text(row, k)}</td>`).join("") + "</tr>").join("") + "</tbody>";
+}
+$("files").addEventListener("click", event => {
+  const head = event.target.closest("th"), row = event.target.closest("tr.file");
+  if (head) { down = sortBy === head.dataset.k ? !down : head.dataset.k !== "file" && head.dataset.k !== "subset";
+              sortBy = head.dataset.k; drawFiles(); }
+  else if (row) { show(row.dataset.file); $("series").scrollIntoView({ behavior: "smooth", block: "center" }); }
+});
+
+// Subsets, overall, and the published figures beside them.
+const line = (name, count, cells, kind = "") => `<tr class="${kind}"><td>${name}</td><td>${count}</td>` +
+  measures.map(m => `<td>${cells(m)}</td>`).join("") + "</tr>";
+$("subsets").innerHTML = "<thead><tr><th>subset</th><th>series</th>" +
+  measures.map(m => `<th>${D.titles[m]}</th>`).join("") + "</tr></thead><tbody>" +
+  D.subsets.map(row => line(escape(row.subset), row.files, m => withSd(row, m)) + (row.published
+    ? line("published", row.published.series, m => number(row.published[m]), "published") : "")).join("") +
+  line("Overall, PaAno", all.files, m => withSd(all, m), "total") +
+  (all.files > 1 ? line("standard error between files", "", m => number(all.standard_error[m]), "published") : "") +
+  others.map(o => line("Overall, " + names[o], D.overall[o].files, m => number(D.overall[o][m]))).join("") +
+  D.published.map(p => line("published: PaAno on " + p.collection, p.series, m => number(p.paano[m]), "published") +
+    line("published: next best on " + p.collection, p.series,
+      m => `${p.best[m].value.toFixed(2)} ${p.best[m].who}`, "published")).join("") + "</tbody>";
+
+// The box plot.
+const boxes = measures.map(m => ({ type: "box", name: D.titles[m], y: D.files.map(f => f[m]), boxpoints: "all",
+  jitter: .5, pointpos: 0, boxmean: true, line: { color: colours.paano, width: 1.5 }, fillcolor: "rgba(47,111,222,.10)",
+  marker: { size: 5, opacity: .55, color: colours.paano }, text: D.files.map(f => short(f.file)),
+  hovertemplate: "%{text}<br>%{y:.3f}<extra></extra>" }));
+others.forEach(o => boxes.push({ type: "box", name: "VUS-PR<br>" + names[o], y: D.files.map(f => f.baselines[o]),
+  boxpoints: "all", jitter: .5, pointpos: 0, boxmean: true, line: { color: colours[o], width: 1.5 },
+  fillcolor: "rgba(152,162,179,.10)", marker: { size: 5, opacity: .55, color: colours[o] },
+  text: D.files.map(f => short(f.file)), hovertemplate: "%{text}<br>%{y:.3f}<extra></extra>" }));
+Plotly.newPlot("box", boxes, { font, height: 400, margin: { l: 44, r: 10, t: 10, b: 50 }, showlegend: false,
+  yaxis: { range: [-.02, 1.02], gridcolor: "#eceef2", zeroline: false }, paper_bgcolor: "rgba(0,0,0,0)",
+  plot_bgcolor: "rgba(0,0,0,0)" }, config);
+
+// One series with its labels and scores.
+$("file").innerHTML = D.files.map(f => `<option value="${escape(f.file)}">${escape(short(f.file))}</option>`).join("");
+function show(file) {
+  shown = file;
+  const p = D.pictures[file], row = D.files.find(f => f.file === file), channels = Object.keys(p.series);
+  $("file").value = file;
+  $("about").textContent = `VUS-PR ${number(row.vus_pr)} · ${p.rows.toLocaleString("en")} rows · trained on ` +
+    `${p.train.toLocaleString("en")} · ${p.anomalies} anomal${p.anomalies === 1 ? "y" : "ies"} · window ${p.window}` +
+    (p.channels > 1 ? ` · ${channels.length} of ${p.channels} channels shown` : "");
+  const panels = channels.length + 1, gap = .03, scoreShare = .34;
+  const share = (1 - scoreShare - gap * (panels - 1)) / channels.length;
+  const traces = [], layout = { font, height: 300 + 90 * panels, margin: { l: 56, r: 12, t: 28, b: 36 },
+    legend: { orientation: "h", x: 0, y: 1.01, yanchor: "bottom" }, hovermode: "x", paper_bgcolor: "rgba(0,0,0,0)",
+    plot_bgcolor: "rgba(0,0,0,0)", shapes: [{ type: "rect", xref: "x", yref: "paper", x0: -.5, x1: p.train - .5,
+      y0: 0, y1: 1, fillcolor: "#98a2b3", opacity: .10, line: { width: 0 }, layer: "below" }],
+    xaxis: { title: { text: "row" }, anchor: "y", range: [-.5, p.rows - .5], gridcolor: "#eceef2", zeroline: false },
+    // Labels are one filled line over the whole height: thousands of shapes would be slow.
+    yaxis99: { overlaying: "y", domain: [0, 1], range: [0, 1], visible: false, fixedrange: true, anchor: "x" } };
+  const bx = [], by = [];
+  p.bands.forEach(([a, b]) => { bx.push(a - .5, a - .5, b + .5, b + .5); by.push(0, 1, 1, 0); });
+  traces.push({ x: bx, y: by, yaxis: "y99", mode: "lines", line: { width: 1, color: "rgba(217,45,32,.30)" }, fill: "tozeroy",
+    fillcolor: "rgba(217,45,32,.17)", name: "labelled anomaly", hoverinfo: "skip" });
+  Object.entries(p.scores).forEach(([name, s]) => traces.push({ x: s.x, y: s.y, mode: "lines", yaxis: "y",
+    name: "score " + (names[name] || name), line: { width: 1.4, color: colours[name] || "#555" },
+    visible: name === "paano" ? true : "legendonly", hovertemplate: "%{y:.3f}" }));
+  layout.yaxis = { domain: [0, scoreShare], title: { text: "score" }, range: [-.03, 1.05], gridcolor: "#eceef2",
+    zeroline: false };
+  channels.forEach((c, i) => {
+    const axis = "y" + (i + 2), top = 1 - i * (share + gap);
+    layout["yaxis" + (i + 2)] = { domain: [top - share, top], anchor: "x", gridcolor: "#eceef2", zeroline: false,
+      title: { text: p.channels > 1 ? "channel " + c : "value" } };
+    traces.push({ x: p.series[c].x, y: p.series[c].y, yaxis: axis, mode: "lines", showlegend: false,
+      name: p.channels > 1 ? "channel " + c : "value", line: { width: 1, color: "#344054" },
+      hovertemplate: "%{y:.4g}" });
+  });
+  Plotly.react("series", traces, layout, config);
+  drawFiles();
+}
+$("file").addEventListener("change", event => show(event.target.value));
+const step = by => { const i = D.files.findIndex(f => f.file === shown), n = D.files.length;
+  show(D.files[(i + by + n) % n].file); };
+$("before").onclick = () => step(-1);
+$("after").onclick = () => step(1);
+show(shown);
+
+if (D.skipped.length) {
+  $("skippedBox").hidden = false;
+  $("skipped").innerHTML = D.skipped.map(reason => `<li>${escape(reason)}</li>`).join("");
+}
+document.body.dataset.ready = "yes";
+</script>
+</body>
+</html>
+"""
