@@ -133,7 +133,7 @@ def reachable_server(address: str | None) -> Iterator[None]:
     from prefect.server.api.server import SubprocessASGIServer
 
     server = SubprocessASGIServer()  # the same object the embedded client uses: one per process
-    server.start()
+    server.start(timeout=180)  # the default 20 s are too few on a busy machine
     with temporary_settings({PREFECT_API_URL: server.api_url}):
         yield
 
