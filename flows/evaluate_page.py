@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 
 from flows import evaluate_published as published
 from flows.evaluate_run import PAANO, Job, Kept, Skip
-from flows.evaluate_summary import PUBLISHED_NOTE, TITLES, overall, summarise
+from flows.evaluate_summary import PUBLISHED_NOTE, TITLES, by_subset, overall, summarise
 from flows.evaluate_template import PAGE
 from paano.metrics import segments
 from paano.protocol import LabelledSeries, read_series
@@ -148,8 +148,8 @@ def render(frame: pl.DataFrame, pictures: dict[str, Any], *, title: str, skipped
         row["baselines"] = {r["detector"]: r["vus_pr"] for r in others.iter_rows(named=True)}
         files.append(row)
     subsets = [
-        row | {"published": _with_count(row["collection"], row["subset"])}
-        for row in summarise(ours, ["collection", "subset"]).iter_rows(named=True)
+        row | {"name": name, "published": _with_count(row["collection"], row["subset"])}
+        for name, row in by_subset(ours)
     ]
     facts = {
         "titles": TITLES,
@@ -163,7 +163,7 @@ def render(frame: pl.DataFrame, pictures: dict[str, Any], *, title: str, skipped
                 "paano": published.overall(name),
                 "best": {m: {"value": v, "who": w} for m, (v, w) in published.next_best(name).items()},
             }
-            for name in ours["collection"].unique(maintain_order=True)
+            for name in ours["collection"].unique().sort(descending=True)
         ],
         "pictures": pictures,
         "cut": bool(ours["cut"].any()),

@@ -56,6 +56,16 @@ def summarise(frame: pl.DataFrame, by: Sequence[str]) -> pl.DataFrame:
     )
 
 
+def by_subset(frame: pl.DataFrame) -> list[tuple[str, dict[str, Any]]]:
+    """Subsets with their means; the collection is named too where both are there (there are two MSL)."""
+    rows = summarise(frame, ["collection", "subset"]).sort("collection", "subset", descending=[True, False])
+    both = rows["collection"].n_unique() > 1
+    return [
+        (f"{row['subset']} ({row['collection']})" if both else row["subset"], row)
+        for row in rows.iter_rows(named=True)
+    ]
+
+
 def overall(frame: pl.DataFrame) -> dict[str, dict[str, Any]]:
     """One entry per detector: means, spread between seeds, and the standard error between files."""
     found = {}
@@ -89,7 +99,7 @@ def as_json(frame: pl.DataFrame | None, skipped: Sequence[Skip], settings: dict[
         }
         answer["subsets"] = [
             row | {"published": published.of_subset(row["collection"], row["subset"])}
-            for row in summarise(ours, ["collection", "subset"]).to_dicts()
+            for _, row in by_subset(ours)
         ]
         answer["baselines"] = {
             name: {m: row[m] for m in (*MEASURES, "score_s")} for name, row in total.items()
@@ -121,7 +131,7 @@ def _covered(frame: pl.DataFrame) -> dict[str, list[str]]:
     for _, collection, subset in files.iter_rows():
         if published.of_subset(collection, subset):
             found.setdefault(collection, []).append(subset)
-    return found
+    return dict(sorted(found.items(), reverse=True))
 
 
 def print_tables(console: Console, frame: pl.DataFrame, title: str) -> None:
@@ -144,8 +154,8 @@ def print_tables(console: Console, frame: pl.DataFrame, title: str) -> None:
         )
 
     table = _table("Subsets", "subset", "series", wide=wide)
-    for row in summarise(ours, ["collection", "subset"]).iter_rows(named=True):
-        table.add_row(row["subset"], str(row["files"]), *_cells(row, wide))
+    for name, row in by_subset(ours):
+        table.add_row(name, str(row["files"]), *_cells(row, wide))
         theirs = published.of_subset(row["collection"], row["subset"])
         if theirs:
             count = published.series_of(row["collection"], row["subset"])

@@ -13,7 +13,7 @@ PAGE = r"""<!doctype html>
   * { box-sizing: border-box; }
   body { margin: 0; background: var(--ground); color: var(--ink);
          font: 15px/1.5 system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", sans-serif; }
-  main { max-width: 1240px; margin: 0 auto; padding: 32px 24px 64px; }
+  main { max-width: 1320px; margin: 0 auto; padding: 32px 24px 64px; }
   h1 { font-size: 26px; margin: 0; letter-spacing: -.01em; }
   h2 { font-size: 17px; margin: 0 0 4px; }
   .sub, .note { color: var(--soft); }
@@ -28,7 +28,7 @@ PAGE = r"""<!doctype html>
   .card .sub { font-size: 12.5px; }
   .scroll { overflow: auto; max-height: 520px; border: 1px solid var(--line); border-radius: 8px; }
   table { border-collapse: collapse; width: 100%; font-size: 13.5px; font-variant-numeric: tabular-nums; }
-  th, td { padding: 6px 10px; text-align: right; white-space: nowrap; border-bottom: 1px solid var(--line); }
+  th, td { padding: 6px 8px; text-align: right; white-space: nowrap; border-bottom: 1px solid var(--line); }
   th:first-child, td:first-child { text-align: left; }
   thead th { position: sticky; top: 0; background: #fbfbfc; color: var(--soft); font-weight: 600; z-index: 1;
              cursor: pointer; user-select: none; }
@@ -38,7 +38,8 @@ PAGE = r"""<!doctype html>
   tbody tr.file:hover { background: #f2f6ff; }
   tbody tr.file.shown { background: #e8f0ff; }
   tr.published td { color: var(--soft); font-style: italic; }
-  tr.published td:first-child { padding-left: 26px; }
+  tr.error td { color: var(--soft); }
+  tr.error td:first-child, tr.published td:first-child { padding-left: 26px; }
   tr.total td { font-weight: 650; }
   .bar { display: inline-block; width: 64px; height: 7px; border-radius: 4px; background: #e7ecf5;
          margin-right: 8px; vertical-align: middle; overflow: hidden; }
@@ -98,6 +99,7 @@ const D = JSON.parse(document.getElementById("data").textContent);
 const measures = Object.keys(D.titles), $ = id => document.getElementById(id);
 const others = Object.keys(D.overall).filter(name => name !== "paano");
 const names = { paano: "PaAno", pca: "sub-sequence PCA", kmeans: "sub-sequence k-means", iforest: "isolation forest" };
+const brief = { pca: "PCA", kmeans: "k-means", iforest: "isol. forest" };
 const colours = { paano: "#2f6fde", pca: "#e08a1e", kmeans: "#12805c", iforest: "#8a5cd1" };
 const number = v => v === null || v === undefined ? "–" : v.toFixed(3);
 const withSd = (row, m) => number(row[m]) + (row[m + "_sd"] != null
@@ -113,18 +115,19 @@ const all = D.overall.paano;
 $("lead").innerHTML += ` · ${all.files} series · ${all.seeds} seed${all.seeds > 1 ? "s" : ""}` +
   (D.cut ? " · only the first rows of some series (--max-rows)" : "");
 $("cards").innerHTML = measures.map((m, i) => {
-  const best = others.map(o => [D.overall[o][m], names[o]]).sort((a, b) => b[0] - a[0])[0];
+  const best = others.map(o => [D.overall[o][m], brief[o]]).sort((a, b) => b[0] - a[0])[0];
   const spread = all[m + "_sd"] != null ? ` ±${all[m + "_sd"].toFixed(3)}` : "";
   return `<div class="card ${i ? "" : "first"}"><span class="sub">${D.titles[m]}</span><b>${number(all[m])}</b>` +
-    `<span class="sub">${spread || "mean over files"}${best ? ` · ${number(best[0])} ${best[1]}` : ""}</span></div>`;
+    `<span class="sub">${spread || "mean over files"}${best ? `<br>${best[1]} ${number(best[0])}` : ""}</span></div>`;
 }).join("") + `<div class="card"><span class="sub">seconds per file</span><b>${(all.fit_s + all.score_s).toFixed(1)}</b>` +
   `<span class="sub">train ${all.train_s.toFixed(1)} · bank ${all.bank_s.toFixed(1)} · score ` +
   `${all.score_s.toFixed(1)}</span></div>`;
 
 // The table of files.
 let sortBy = "file", down = false, shown = D.files[0].file;
-const columns = [["file", "file"], ["subset", "subset"], ...measures.map(m => [m, D.titles[m]]),
-  ["fit_s", "fit s"], ["score_s", "score s"], ...others.map(o => ["base:" + o, `VUS-PR ${o}`])];
+const titled = measures.map(m => [m, D.titles[m]]);
+const columns = [["file", "file"], ["subset", "subset"], titled[0],
+  ...others.map(o => ["base:" + o, `VUS-PR<br>${brief[o]}`]), ...titled.slice(1), ["fit_s", "fit s"], ["score_s", "score s"]];
 const cell = (row, key) => key.startsWith("base:") ? row.baselines[key.slice(5)] : row[key];
 function drawFiles() {
   const rows = [...D.files].sort((a, b) => {
@@ -157,10 +160,10 @@ const line = (name, count, cells, kind = "") => `<tr class="${kind}"><td>${name}
   measures.map(m => `<td>${cells(m)}</td>`).join("") + "</tr>";
 $("subsets").innerHTML = "<thead><tr><th>subset</th><th>series</th>" +
   measures.map(m => `<th>${D.titles[m]}</th>`).join("") + "</tr></thead><tbody>" +
-  D.subsets.map(row => line(escape(row.subset), row.files, m => withSd(row, m)) + (row.published
+  D.subsets.map(row => line(escape(row.name), row.files, m => withSd(row, m)) + (row.published
     ? line("published", row.published.series, m => number(row.published[m]), "published") : "")).join("") +
   line("Overall, PaAno", all.files, m => withSd(all, m), "total") +
-  (all.files > 1 ? line("standard error between files", "", m => number(all.standard_error[m]), "published") : "") +
+  (all.files > 1 ? line("standard error between files", "", m => number(all.standard_error[m]), "error") : "") +
   others.map(o => line("Overall, " + names[o], D.overall[o].files, m => number(D.overall[o][m]))).join("") +
   D.published.map(p => line("published: PaAno on " + p.collection, p.series, m => number(p.paano[m]), "published") +
     line("published: next best on " + p.collection, p.series,
@@ -171,13 +174,14 @@ const boxes = measures.map(m => ({ type: "box", name: D.titles[m], y: D.files.ma
   jitter: .5, pointpos: 0, boxmean: true, line: { color: colours.paano, width: 1.5 }, fillcolor: "rgba(47,111,222,.10)",
   marker: { size: 5, opacity: .55, color: colours.paano }, text: D.files.map(f => short(f.file)),
   hovertemplate: "%{text}<br>%{y:.3f}<extra></extra>" }));
-others.forEach(o => boxes.push({ type: "box", name: "VUS-PR<br>" + names[o], y: D.files.map(f => f.baselines[o]),
+others.forEach(o => boxes.push({ type: "box", name: "VUS-PR<br>" + brief[o], y: D.files.map(f => f.baselines[o]),
   boxpoints: "all", jitter: .5, pointpos: 0, boxmean: true, line: { color: colours[o], width: 1.5 },
   fillcolor: "rgba(152,162,179,.10)", marker: { size: 5, opacity: .55, color: colours[o] },
   text: D.files.map(f => short(f.file)), hovertemplate: "%{text}<br>%{y:.3f}<extra></extra>" }));
 Plotly.newPlot("box", boxes, { font, height: 400, margin: { l: 44, r: 10, t: 10, b: 50 }, showlegend: false,
+  xaxis: { tickangle: 0 },
   yaxis: { range: [-.02, 1.02], gridcolor: "#eceef2", zeroline: false }, paper_bgcolor: "rgba(0,0,0,0)",
-  plot_bgcolor: "rgba(0,0,0,0)" }, config);
+  plot_bgcolor: "rgba(0,0,0,0)" }, { ...config, displayModeBar: false });
 
 // One series with its labels and scores.
 $("file").innerHTML = D.files.map(f => `<option value="${escape(f.file)}">${escape(short(f.file))}</option>`).join("");
@@ -192,15 +196,17 @@ function show(file) {
   const share = (1 - scoreShare - gap * (panels - 1)) / channels.length;
   const traces = [], layout = { font, height: 300 + 90 * panels, margin: { l: 56, r: 12, t: 28, b: 36 },
     legend: { orientation: "h", x: 0, y: 1.01, yanchor: "bottom" }, hovermode: "x", paper_bgcolor: "rgba(0,0,0,0)",
+    modebar: { bgcolor: "rgba(0,0,0,0)", color: "#98a2b3", activecolor: "#344054" },
     plot_bgcolor: "rgba(0,0,0,0)", shapes: [{ type: "rect", xref: "x", yref: "paper", x0: -.5, x1: p.train - .5,
       y0: 0, y1: 1, fillcolor: "#98a2b3", opacity: .10, line: { width: 0 }, layer: "below" }],
     xaxis: { title: { text: "row" }, anchor: "y", range: [-.5, p.rows - .5], gridcolor: "#eceef2", zeroline: false },
-    // Labels are one filled line over the whole height: thousands of shapes would be slow.
-    yaxis99: { overlaying: "y", domain: [0, 1], range: [0, 1], visible: false, fixedrange: true, anchor: "x" } };
-  const bx = [], by = [];
-  p.bands.forEach(([a, b]) => { bx.push(a - .5, a - .5, b + .5, b + .5); by.push(0, 1, 1, 0); });
-  traces.push({ x: bx, y: by, yaxis: "y99", mode: "lines", line: { width: 1, color: "rgba(217,45,32,.30)" }, fill: "tozeroy",
-    fillcolor: "rgba(217,45,32,.17)", name: "labelled anomaly", hoverinfo: "skip" });
+  };
+  // All labels are one path over the whole height: thousands of shapes would be slow.
+  const band = ([a, b]) => `M${a - .5},0L${a - .5},1L${b + .5},1L${b + .5},0Z`;
+  layout.shapes.push({ type: "path", xref: "x", yref: "paper", path: p.bands.map(band).join(""), layer: "below",
+    fillcolor: "rgba(217,45,32,.16)", line: { width: 1, color: "rgba(217,45,32,.30)" } });
+  traces.push({ x: [null], y: [null], mode: "markers", marker: { symbol: "square", size: 11, color: "rgba(217,45,32,.30)" },
+    name: "labelled anomaly", hoverinfo: "skip" });
   Object.entries(p.scores).forEach(([name, s]) => traces.push({ x: s.x, y: s.y, mode: "lines", yaxis: "y",
     name: "score " + (names[name] || name), line: { width: 1.4, color: colours[name] || "#555" },
     visible: name === "paano" ? true : "legendonly", hovertemplate: "%{y:.3f}" }));
