@@ -16,6 +16,11 @@ score rows and every run replaces whole events only:
    these bounds no event depends on a row outside them, neither before the change nor after it.
 3. It replaces the sensor's stored events that start within `Settled.start … Settled.end` by `Settled.events`.
 
+A sensor can stay in alarm for months, and no night should have to read months of scores. With `longest`, an
+event is cut at fixed moments, the multiples of `longest` since 1970: at each one that it has reached for at
+least `longest` (less one break). So an event lasts up to twice `longest`, a shorter one is never cut, and
+whether it is cut depends on its own rows only: `settle` reads no further than twice `longest` either way.
+
 Provisional rows count, so a fault in the last minutes of a night is reported that night. When the next night
 has finished them, an event that began in an `ok` row keeps its id; one that began in a provisional row may
 begin earlier or later, or vanish. `Event.final` tells: nothing that comes later can change a final event.
@@ -132,13 +137,15 @@ def find_events(
     merge: int,
     calibration: Calibration | Callable[[int], Calibration] | None = None,
     interval: timedelta | None = None,
+    longest: timedelta | None = None,
     version: np.ndarray | None = None,
     parts: Mapping[str, np.ndarray] | None = None,
 ) -> list[Event]:
     """The events of one sensor's score rows, in order of time.
 
     `calibration` gives the severity (0 without); when the rows come from several models it is a function
-    from `version` to calibration, called for the row of the peak. `interval` is taken from `ts` unless given.
+    from `version` to calibration, called for the row of the peak. `interval` is taken from `ts` unless given;
+    `longest` cuts events that last longer (the module says how).
     `parts` holds the score's parts on one scale, such as `{"shape": …, "level": …}`, and gives the kind.
     """
     ts = _times(ts)
@@ -149,17 +156,17 @@ def find_events(
     if not rows.size:
         return []
     step = _interval(ts, interval)
-    firsts = np.flatnonzero(np.diff(ts[rows], prepend=ts[rows[0]] - (merge + 2) * step) > (merge + 1) * step)
+    breadth = (merge + 1) * step
+    firsts = np.flatnonzero(np.diff(ts[rows], prepend=ts[rows[0]] - breadth - step) > breadth)
     excess = score.astype(np.float64) - threshold
-    ends = np.append(firsts[1:], rows.size)
     provisional = np.flatnonzero(status == "provisional")
     # the first moment about which something may still change
     open_from = ts[provisional[0]] if provisional.size else ts[-1] + step
 
     events = []
-    for first, last in zip(firsts, ends - 1, strict=True):
-        inside = rows[first : last + 1]
+    for inside, cut in _pieces(ts, np.split(rows, firsts[1:]), _cuts(longest, breadth)):
         start, end = ts[inside[0]], ts[inside[-1]]
+        settled = end + breadth if cut is None else min(end + breadth, cut - np.timedelta64(1, "us"))
         peak = inside[np.argmax(excess[inside])]
         known = calibration
         if callable(calibration):
@@ -176,7 +183,7 @@ def find_events(
                 length=round(float((end - start) / step)) + 1,
                 kind=_kind(parts, peak),
                 model_version=None if version is None else int(version[peak]),
-                final=bool(end + (merge + 1) * step < open_from),
+                final=bool(settled < open_from),
             )
         )
     return events
@@ -190,6 +197,7 @@ def settle(
     merge: int,
     interval: timedelta,
     calibration: Calibration | Callable[[int], Calibration] | None = None,
+    longest: timedelta | None = None,
     step: timedelta = timedelta(days=1),
 ) -> Settled:
     """The events of the rows just written and of all older and newer rows that could belong to them.
@@ -204,6 +212,10 @@ def settle(
     step = max(step, breadth + interval)
     times = _times(changed.ts)
     begin, end = _datetime(times[0]), _datetime(times[-1])
+    # An event that reaches one of these moments from afar is cut there, before the change and after it.
+    cuts = _cuts(longest, np.timedelta64(breadth))
+    cut_before = cuts and _datetime(cuts.upto(times[0]))
+    cut_after = cuts and _datetime(cuts.since(times[-1] + cuts.every))
 
     def older(edge: datetime) -> tuple[ScoredRows, datetime]:
         return read(edge - step, edge), edge - step
@@ -211,12 +223,20 @@ def settle(
     def newer(edge: datetime) -> tuple[ScoredRows, datetime]:
         return read(edge, edge + step), edge + step
 
-    first, before = _reach(begin, begin, older, breadth)
-    last, after = _reach(end, end + interval, newer, breadth)
+    far = cuts and cut_before - timedelta(microseconds=_whole(cuts.reach))
+    first, before = _reach(begin, begin, older, breadth, far)
+    if cuts and first <= far:
+        first = cut_before
+    last, after = _reach(end, end + interval, newer, breadth, cut_after)
+    if cuts and last >= cut_after:
+        last = cut_after - timedelta(microseconds=1)
     rows = ScoredRows.join([*reversed(before), changed, *after])
-    # The quiet rows after `last` are kept, to see that the last event is final.
     ts = _times(rows.ts)
-    rows = rows.pick((ts >= _datetime64(first)) & (ts <= _datetime64(last + breadth)))
+    # The quiet rows after `last` are kept, to see that the last event is final.
+    upto = (
+        last + breadth if not cuts else min(last + breadth, max(last, cut_after - timedelta(microseconds=1)))
+    )
+    rows = rows.pick((ts >= _datetime64(first)) & (ts <= _datetime64(upto)))
     events = find_events(
         rows.ts,
         rows.score,
@@ -226,6 +246,7 @@ def settle(
         merge=merge,
         calibration=calibration,
         interval=interval,
+        longest=longest,
         version=rows.version,
     )
     return Settled(first, last, events)
@@ -236,10 +257,15 @@ def _reach(
     edge: datetime,
     beyond: Callable[[datetime], tuple[ScoredRows, datetime]],
     breadth: timedelta,
+    far: datetime | None,
 ) -> tuple[datetime, list[ScoredRows]]:
-    """The farthest anomalous row joined to `reached` by breaks within `breadth`, and all rows read."""
+    """The farthest anomalous row joined to `reached` by breaks within `breadth`, and all rows read.
+
+    Rows beyond `far` are not read: that the event comes from or goes there is all one has to know.
+    """
     parts = []
-    while abs(edge - reached) <= breadth:
+    begin = reached
+    while abs(edge - reached) <= breadth and not (far and abs(reached - begin) >= abs(far - begin)):
         rows, edge = beyond(edge)
         parts.append(rows)
         over = _times(rows.ts)[anomalous(rows.score, rows.status, rows.threshold)]
@@ -264,6 +290,48 @@ def carry_over(events: Iterable[Event], stored: Iterable[Event]) -> tuple[list[E
 
 
 # -- parts --
+
+
+@dataclass(frozen=True)
+class _Cuts:
+    """The moments at which events may be cut."""
+
+    every: np.timedelta64
+    reach: np.timedelta64  # an event is cut where it began at least so long before
+
+    def upto(self, moment: np.datetime64) -> np.datetime64:
+        """The last cut not after `moment`."""
+        return self._number(_whole(moment) // _whole(self.every))
+
+    def since(self, moment: np.datetime64) -> np.datetime64:
+        """The first cut not before `moment`."""
+        return self._number(-(-_whole(moment) // _whole(self.every)))
+
+    def _number(self, number: int) -> np.datetime64:
+        return np.datetime64(number * _whole(self.every), "us")
+
+
+def _cuts(longest: timedelta | None, breadth: np.timedelta64) -> _Cuts | None:
+    if longest is None:
+        return None
+    every = max(np.timedelta64(longest), 2 * breadth)
+    return _Cuts(every, every - breadth)
+
+
+def _pieces(
+    ts: np.ndarray, groups: Iterable[np.ndarray], cuts: _Cuts | None
+) -> Iterable[tuple[np.ndarray, np.datetime64 | None]]:
+    """Groups of anomalous rows, cut where they last too long, and the moment at which each would be cut."""
+    for rows in groups:
+        while cuts is not None:
+            cut = cuts.since(ts[rows[0]] + cuts.reach)
+            inside = int(np.searchsorted(ts[rows], cut))
+            yield rows[:inside], cut
+            if inside == rows.size:
+                break
+            rows = rows[inside:]
+        else:
+            yield rows, None
 
 
 def _kind(parts: Mapping[str, np.ndarray] | None, row: int) -> str:
@@ -293,6 +361,12 @@ def _datetime(moment: np.datetime64) -> datetime:
 
 def _datetime64(moment: datetime) -> np.datetime64:
     return np.datetime64(_microseconds(moment), "us")
+
+
+def _whole(moment: np.datetime64 | np.timedelta64) -> int:
+    """Microseconds (since 1970)."""
+    kind = "datetime64[us]" if isinstance(moment, np.datetime64) else "timedelta64[us]"
+    return int(moment.astype(kind).astype(np.int64))
 
 
 def _microseconds(moment: datetime) -> int:

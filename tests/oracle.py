@@ -164,3 +164,19 @@ def slow_level(train, x, patch, exclude=None):
             covering = [d for start, d in distance.items() if start <= i < start + window]
             total[i] += math.log1p(sum(covering) / len(covering))
     return total
+
+
+def cut_spans(spans, flags, merge, every, zero):
+    """Events cut at the multiples of `every` that they reach from afar; row 0 has the number `zero`."""
+    cut = []
+    for first, last in spans:
+        while True:
+            moments = [m for m in range(first + 1, last + 1) if (m + zero) % every == 0]
+            moments = [m for m in moments if m - first >= every - (merge + 1)]
+            if not moments:
+                cut.append((first, last))
+                break
+            moment = moments[0]
+            cut.append((first, max(row for row in range(first, moment) if flags[row])))
+            first = min(row for row in range(moment, last + 1) if flags[row])
+    return cut

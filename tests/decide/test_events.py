@@ -129,6 +129,7 @@ def test_the_kind_names_the_part_that_spoke_at_the_peak():
 FLAGS = st.lists(st.sampled_from([0, 0, 0, 1, None]), max_size=60)
 
 
+@settings(deadline=None)
 @given(FLAGS, st.integers(0, 6))
 def test_events_equal_those_of_the_slow_twin(flags, merge):
     score = np.array([np.nan if f is None else f for f in flags], dtype=np.float32)
@@ -162,8 +163,11 @@ class Shelf:
         found = [self.rows[t] for t in sorted(self.rows) if start <= t < end]
         return ScoredRows(*map(np.array, zip(*found, strict=True))) if found else ScoredRows.none()
 
-    def settle(self, rows: ScoredRows, merge: int) -> None:
-        done = settle(rows, self.read, sensor="s", merge=merge, interval=HOUR, step=timedelta(hours=7))
+    def settle(self, rows: ScoredRows, merge: int, longest: timedelta | None = None) -> None:
+        done = settle(
+            rows, self.read, sensor="s", merge=merge, interval=HOUR, step=timedelta(hours=7), longest=longest
+        )
+        self.settled = done
         stored = [e for day in self.events.values() for e in day]
         for day in done.dates(stored):
             kept = [e for e in self.events.get(day, []) if not done.replaces(e)]
@@ -197,7 +201,8 @@ def nights(draw):
     flags = np.array(flags[: days * PER_DAY], dtype=bool)
     tail = draw(st.integers(0, 8))
     tails = [draw(st.lists(st.booleans(), min_size=tail, max_size=tail)) for _ in range(days)]
-    return flags, tail, tails, draw(st.integers(0, 6))
+    longest = draw(st.sampled_from([None, timedelta(hours=5), timedelta(hours=24), timedelta(hours=31)]))
+    return flags, tail, tails, draw(st.integers(0, 6)), longest
 
 
 def night_rows(flags, tail, tails, night) -> ScoredRows:
@@ -212,48 +217,53 @@ def night_rows(flags, tail, tails, night) -> ScoredRows:
     return rows_of(values, first, statuses)
 
 
-@settings(max_examples=60)
+@settings(max_examples=60, deadline=None)
 @given(nights())
 def test_nightly_runs_and_one_backfill_give_the_same_events(case):
-    flags, tail, tails, merge = case
+    flags, tail, tails, merge, longest = case
     days = flags.size // PER_DAY
     nightly, backfill = Shelf(), Shelf()
     for night in range(days):
         rows = night_rows(flags, tail, tails, night)
         nightly.write(rows)
-        nightly.settle(rows, merge)
+        nightly.settle(rows, merge, longest)
     whole = flags.copy()
     statuses = np.full(flags.size, "ok", dtype="<U11")
     if tail:
         whole[-tail:], statuses[-tail:] = tails[-1], "provisional"
     rows = rows_of(whole, 0, statuses)
     backfill.write(rows)
-    backfill.settle(rows, merge)
+    backfill.settle(rows, merge, longest)
     assert nightly.all() == backfill.all()
-    assert spans_in_hours(nightly.all()) == oracle.event_spans(whole.tolist(), merge)
+    uncut = oracle.event_spans(whole.tolist(), merge)
+    if longest is not None:
+        every = max(round(longest / HOUR), 2 * (merge + 1))
+        zero = int(START.astype("datetime64[h]").astype(int))
+        uncut = oracle.cut_spans(uncut, whole.tolist(), merge, every, zero)
+    assert spans_in_hours(nightly.all()) == uncut
 
 
-@settings(max_examples=60)
+@settings(max_examples=60, deadline=None)
 @given(nights(), st.data())
 def test_scoring_an_old_night_again_leaves_the_events_of_its_new_rows_only(case, data):
-    flags, tail, tails, merge = case
+    flags, tail, tails, merge, longest = case
     shelf = Shelf()
     for night in range(flags.size // PER_DAY):
         rows = night_rows(flags, tail, tails, night)
         shelf.write(rows)
-        shelf.settle(rows, merge)
+        shelf.settle(rows, merge, longest)
     night = data.draw(st.integers(0, flags.size // PER_DAY - 1))
     again = data.draw(st.lists(st.booleans(), min_size=PER_DAY, max_size=PER_DAY))
     rows = rows_of(again, night * PER_DAY, ["ok"] * PER_DAY)
     shelf.write(rows)
-    shelf.settle(rows, merge)
+    shelf.settle(rows, merge, longest)
     stored = shelf.read(datetime(2026, 1, 1, tzinfo=UTC), datetime(2027, 1, 1, tzinfo=UTC))
     expected = find_events(
-        *stored.columns()[:4], sensor="s", merge=merge, interval=HOUR, version=stored.version
+        *stored.columns()[:4], sensor="s", merge=merge, interval=HOUR, version=stored.version, longest=longest
     )
     assert shelf.all() == expected
     before = shelf.all()
-    shelf.settle(rows, merge)
+    shelf.settle(rows, merge, longest)
     assert shelf.all() == before
 
 
@@ -293,3 +303,15 @@ def test_a_known_explanation_is_kept_while_the_peak_stays_the_same():
     assert to_do == []
     higher = find([0, 1, 2, 0, 0, 0])
     assert carry_over(higher, [old]) == (higher, higher)
+
+
+def test_a_sensor_in_alarm_for_months_is_settled_without_reading_them():
+    shelf = Shelf()
+    alarm = np.ones(90 * 24, dtype=bool)
+    shelf.write(rows_of(alarm, 0, ["ok"] * alarm.size))
+    tonight = rows_of(alarm[:24], alarm.size, ["ok"] * 24)
+    shelf.write(tonight)
+    shelf.reads = 0
+    shelf.settle(tonight, merge=3, longest=timedelta(days=2))
+    assert shelf.reads < 20  # of seven hours each
+    assert [e.length for e in shelf.all()][:-1] == [48] * (len(shelf.all()) - 1)
