@@ -7,7 +7,9 @@ import hashlib
 import os
 import secrets
 import threading
+import time
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -24,6 +26,8 @@ from storage.objects import ObjectInfo, StorageOptions, Store, check_key, under
 INSIDE = ".paano"
 _LOCKS = 64  # a few lock files serve all keys
 _LOCK_SECONDS = 60
+_MAKING = threading.Lock()
+_MADE: dict[tuple[int, StorageOptions], Any] = {}
 
 
 def content_etag(data: bytes) -> str:
@@ -58,6 +62,7 @@ class LocalStore(Store):
                 except PermissionError:
                     beside = inside
                     beside.mkdir(exist_ok=True)
+                _remove_old_halves(beside)
             self._aside = beside
         return self._aside
 
@@ -163,6 +168,15 @@ def _raise_unless_missing(error: OSError) -> None:
         raise error
 
 
+def _remove_old_halves(folder: Path) -> None:
+    """Remove what writers that were killed left behind."""
+    yesterday = time.time() - 86_400
+    for half in folder.glob("half-*"):
+        with suppress(FileNotFoundError):
+            if half.stat().st_mtime < yesterday:
+                half.unlink()
+
+
 def _place(half: Path, path: Path) -> None:
     """Rename, making the folder; a concurrent delete may take the empty folder away in between."""
     for _ in range(10):
@@ -193,16 +207,16 @@ class S3Store(Store):
         if not self.bucket:
             raise ConfigError(f"{url!r} names no bucket; write s3://bucket/prefix")
         self.prefix = under(prefix)
-        self._made: tuple[int, Any] | None = None
-        self._making = threading.Lock()
 
     @property
     def fs(self) -> Any:
-        """The s3fs file system of this process: one made before a fork would hang."""
-        with self._making:
-            if self._made is None or self._made[0] != os.getpid():
-                self._made = (os.getpid(), _s3_file_system(self.options))
-            return self._made[1]
+        """The s3fs file system, one for all stores of this process with the same options."""
+        # One made before a fork would hang, and a new one takes botocore a second.
+        name = (os.getpid(), self.options)
+        with _MAKING:
+            if name not in _MADE:
+                _MADE[name] = _s3_file_system(self.options)
+            return _MADE[name]
 
     def _run(self, key: str, work: Any) -> Any:
         fs = self.fs

@@ -104,12 +104,14 @@ class Registry:
         """
         name = model_name(self.fleet, sensor)
         digest, files = artifact.pack(folder)
-        found = self._by_digest(name, sensor, digest)
-        if found is None:
-            place = f"{self.fleet}/{encode_id(sensor)}/{digest[:32]}"
-            for path, data in (attachments or {}).items():
-                files[f"review/{check_key(path)}"] = data
+        place = f"{self.fleet}/{encode_id(sensor)}/{digest[:32]}"
+        for path, data in (attachments or {}).items():
+            files[f"review/{check_key(path)}"] = data
+        with ThreadPoolExecutor(1) as pool:  # the look-up takes as long as the upload: both at once
+            looking = pool.submit(self._by_digest, name, sensor, digest)
             self._upload(place, files)
+            found = looking.result()
+        if found is None:
             marks = {SENSOR_TAG: sensor, FLEET_TAG: self.fleet, DIGEST_TAG: digest}
             marks |= {key: str(value) for key, value in (tags or {}).items()}
             found = self._create(name, sensor, digest, self._source(place), marks, description)
@@ -132,10 +134,18 @@ class Registry:
     def _create(
         self, name: str, sensor: str, digest: str, source: str, tags: dict[str, str], description: str
     ) -> Version:
+        text = _short(description)
+
         def create() -> Any:
-            text = _short(description)
             return self.client.call(
-                name, "create_model_version", name, source, tags=tags, description=text, write=True
+                name,
+                "create_model_version",
+                name,
+                source,
+                tags=tags,
+                description=text,
+                await_creation_for=0,  # there is nothing to wait for: the files are there
+                write=True,
             )
 
         try:

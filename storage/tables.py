@@ -179,7 +179,7 @@ class DayTable:
         with _TURNS[hash((self.store.url, day, shard)) % len(_TURNS)]:
             for attempt in range(10_000):
                 key, data, etag = self._held(day, shard)
-                held = self._decoded(data, key) if data is not None else self.empty()
+                held = self.decoded(data, key) if data is not None else self.empty()
                 rows = self.canonical(change(held))
                 if data is None and not rows.height:
                     return Written(key, 0, False)  # nothing there and nothing to say
@@ -268,14 +268,16 @@ class DayTable:
     def _rows(
         self, data: bytes, key: str, names: list[str] | None, window: Window, columns: list[str] | None
     ) -> pl.DataFrame:
-        frame = self._decoded(data, key, columns, names)
+        frame = self.decoded(data, key, columns, names)
         if names is not None:
             frame = frame.filter(pl.col("sensor").is_in(names))
         return frame.filter((pl.col(self.time) >= window.start) & (pl.col(self.time) < window.end))
 
-    def _decoded(
+    def decoded(
         self, data: bytes, key: str, columns: list[str] | None = None, names: list[str] | None = None
     ) -> pl.DataFrame:
+        """Rows of an object of this table; StorageError if it is none."""
+
         def wanted(bounds: parquet.Bounds) -> bool:
             span = bounds("sensor")
             return span is None or any(span[0] <= name <= span[1] for name in names or ())
