@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 import tomllib
 from collections.abc import Iterable
 from contextlib import contextmanager
@@ -21,11 +20,7 @@ from paano.config import PaAnoConfig
 from paano.errors import ConfigError, PaanoError
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from flows.evaluate_run import Job, Skip
-
-PLAIN_WIDTH = 220  # of tables that do not go to a screen
 
 
 def command(
@@ -59,6 +54,9 @@ def command(
         typer.Option(help="An unlabelled sensor: CSV or Parquet file, or a fleet file with --sensor."),
     ] = None,
     sensor: Annotated[str | None, typer.Option(help="The sensor of a fleet file, with --history.")] = None,
+    as_of: Annotated[
+        str | None, typer.Option(help="The end of the history of a fleet's sensor (default: now).")
+    ] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
     fresh: Annotated[bool, typer.Option("--fresh", help="Do everything again, also what is kept.")] = False,
 ) -> None:
@@ -74,7 +72,15 @@ def command(
             from flows.evaluate_history import judge
 
             code = judge(
-                history, sensor, config, seeds=seeds, max_rows=max_rows, as_json=as_json, device=device
+                history,
+                sensor,
+                config,
+                as_of=as_of,
+                seeds=seeds,
+                max_rows=max_rows,
+                out=out,
+                as_json=as_json,
+                device=device,
             )
         else:
             code = evaluate_folder(
@@ -133,7 +139,7 @@ def evaluate_folder(
     """Run the protocol on every file and show what came of it; 0 unless nothing did or something broke."""
     from flows.evaluate_run import Kept, default_folder, find_files, plan, run_jobs
     from flows.evaluate_summary import as_json as summary_json
-    from flows.evaluate_summary import frame_of, print_tables
+    from flows.evaluate_summary import frame_of, open_screen, print_tables
 
     names = ("pca", "kmeans", "iforest") if baseline else ()
     jobs, skipped = plan(
@@ -159,25 +165,19 @@ def evaluate_folder(
     if as_json:
         print(json.dumps(summary_json(frame, skipped, told), allow_nan=False))
     else:
-        console = _console()
+        screen = open_screen()
         if frame is not None:
-            print_tables(console, frame, title)
+            print_tables(screen, frame, title)
         for skip in skipped:
-            console.print(f"[yellow]skipped[/yellow] {skip.reason}", highlight=False)
+            screen.print(f"[yellow]skipped[/yellow] {skip.reason}", highlight=False)
         if out is not None and frame is not None:
-            console.print(f"written: {out}/results.parquet, scores.parquet, report.html", highlight=False)
+            screen.print(f"written: {out}/results.parquet, scores.parquet, report.html", highlight=False)
     return 1 if frame is None or any(skip.fault for skip in skipped) else 0
 
 
 def cores() -> int:
     """The cores this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def _console() -> Console:
-    from rich.console import Console
-
-    return Console() if sys.stdout.isatty() else Console(width=PLAIN_WIDTH)
 
 
 @contextmanager

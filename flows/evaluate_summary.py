@@ -6,6 +6,7 @@ in the paper; with one seed there is none.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -18,6 +19,7 @@ from flows import evaluate_published as published
 from flows.evaluate_run import PAANO, Skip
 from paano.metrics import MEASURES
 
+PLAIN_WIDTH = 220  # of tables that do not go to a screen
 WIDE = 150  # columns of a screen that shows everything
 SHOWN_SECONDS = ("train_s", "bank_s", "score_s")
 SECONDS = ("fit_s", "train_s", "bank_s", "score_s")
@@ -132,6 +134,11 @@ def _covered(frame: pl.DataFrame) -> dict[str, list[str]]:
         if published.of_subset(collection, subset):
             found.setdefault(collection, []).append(subset)
     return dict(sorted(found.items(), reverse=True))
+
+
+def open_screen() -> Console:
+    """Tables for a screen as it is, for a file wide enough to lose nothing."""
+    return Console() if sys.stdout.isatty() else Console(width=PLAIN_WIDTH)
 
 
 def print_tables(console: Console, frame: pl.DataFrame, title: str) -> None:
