@@ -37,9 +37,9 @@ from datetime import UTC, date, datetime, timedelta
 import numpy as np
 
 from paano.calibrate import Calibration
+from paano.level import speaker
 
 SCORED = ("ok", "provisional")
-BOTH = 0.8  # a part that reaches this share of the other spoke as well
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class Event:
     severity: float  # 1 = as rare as the alarm budget allows, +1 for every tenfold rarer
     length: int  # rows from start to end
     channels: tuple[str, ...] = ()  # the channels that made it, worst first
-    kind: str = ""  # "shape", "level" or "both": which part of the score spoke
+    kind: str = ""  # "shape", "level" or "shape and level": which part of the score spoke
     model_version: int | None = None  # that scored the peak
     final: bool = True  # nothing that comes later can change it
 
@@ -146,7 +146,7 @@ def find_events(
     `calibration` gives the severity (0 without); when the rows come from several models it is a function
     from `version` to calibration, called for the row of the peak. `interval` is taken from `ts` unless given;
     `longest` cuts events that last longer (the module says how).
-    `parts` holds the score's parts on one scale, such as `{"shape": …, "level": …}`, and gives the kind.
+    `parts` holds the parts of the score, `{"shape": …, "level": …}`, and gives the kind.
     """
     ts = _times(ts)
     score = np.asarray(score, np.float32)
@@ -335,12 +335,7 @@ def _pieces(
 
 
 def _kind(parts: Mapping[str, np.ndarray] | None, row: int) -> str:
-    spoke = {name: float(values[row]) for name, values in (parts or {}).items() if np.isfinite(values[row])}
-    if not spoke:
-        return ""
-    loudest = max(spoke, key=spoke.__getitem__)
-    others = [name for name in spoke if name != loudest]
-    return "both" if any(spoke[name] >= BOTH * spoke[loudest] for name in others) else loudest
+    return speaker(float(parts["shape"][row]), float(parts["level"][row])) if parts else ""
 
 
 def _interval(ts: np.ndarray, interval: timedelta | None) -> np.timedelta64:

@@ -6,13 +6,16 @@ score fall furthest is to blame. "Normal" is what the same channel did a little 
 would show had it kept with them. Only the artefact and the recent rows are needed, not the training series.
 
 All substituted patches go through the encoder together. With many channels a cheap screen (how far is the
-channel from its earlier self, compared with how far it usually is) chooses the few that are worth a try.
+channel from its earlier self, compared with how far it usually is) chooses the few that are worth a try. A
+model with a level part knows the surprise of each channel's height and movement: what the score would lose
+without it counts as well, in the same unit.
 
 The rows used are fixed by the peak (`reach`), so the answer does not depend on where a window was cut.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -20,23 +23,42 @@ import torch
 
 from paano.config import PaAnoConfig
 from paano.errors import SeriesError
+from paano.level import over_channels, speaker
 from paano.score import nearest_distance
-from paano.series import read_series, valid_starts
+from paano.series import Series, read_series, valid_starts
 
 TRIED = 32  # channels that are put back, at most
 EARLIER = 4  # patches before the peak patch in which normal ones are looked for
 CANDIDATES = 96  # of them that are looked at
 
 
+@dataclass(frozen=True)
+class Explanation:
+    """What is to be said about an event."""
+
+    channels: list[tuple[int, float]]  # index and share of the blame, worst first
+    kind: str  # "shape", "level" or "shape and level": which part of the score spoke
+
+
 def reach(config: PaAnoConfig) -> tuple[int, int]:
-    """Rows before and after the peak that `blame` looks at. Fewer work, with a vaguer answer."""
+    """Rows before and after the peak that are looked at. Fewer work, with a vaguer answer."""
     return (EARLIER + 1) * config.patch + config.max_gap, config.patch + config.max_gap
+
+
+def explain(model: Any, X: np.ndarray, peak_row: int, top: int = 3) -> Explanation:
+    """The channels to blame for the score of `peak_row`, and the part of the score that spoke."""
+    _, after = reach(model.config)
+    cut = max(0, peak_row - after)
+    around = model.detect(X[cut : peak_row + after + 1], origin=cut)
+    kind = speaker(float(around.shape[peak_row - cut]), float(around.level[peak_row - cut]))
+    return Explanation(blame(model, X, peak_row, top), kind)
 
 
 def blame(model: Any, X: np.ndarray, peak_row: int, top: int = 3) -> list[tuple[int, float]]:
     """The channels that made the score of `peak_row`, worst first, each with its share of the blame.
 
-    Shares of all channels sum to 1; at most `top` channels with a share above 0 are given.
+    Shares of all channels sum to 1; at most `top` channels with a share above 0 are given. A row without a
+    score has nobody to blame.
     """
     if model.channels == 1:
         return [(0, 1.0)]
@@ -47,16 +69,35 @@ def blame(model: Any, X: np.ndarray, peak_row: int, top: int = 3) -> list[tuple[
         raise SeriesError(f"row {peak_row} is not in a series of shape {X.shape}")
     cut = max(0, peak_row - before)
     series = read_series(X[cut : peak_row + after + 1], config.max_gap)
-    starts, peak_row = valid_starts(series.usable, config.patch), peak_row - cut
-    covering = starts[(starts <= peak_row) & (starts > peak_row - config.patch)]
-    if not covering.size:
-        return []  # no patch covers the row, so it has no score to explain
-    covering = covering[:: max(1, config.patch // 8)]
-    earlier = starts[starts <= covering[0] - config.patch]
-    # counted back from the peak, so that a longer history does not move them
-    earlier = earlier[::-1][:: max(1, EARLIER * config.patch // CANDIDATES)][:CANDIDATES]
+    peak_row -= cut
+    starts = valid_starts(series.usable, config.patch)
+    if not ((starts <= peak_row) & (starts > peak_row - config.patch)).any():
+        return []
 
-    patches = _patches(series.values, np.concatenate([covering, earlier]), config.patch)  # [n, w, C]
+    falls, odd = _shape_falls(model, series, starts, peak_row)
+    if model.level is not None:
+        falls = falls / model.level.shape_unit + _level_falls(model, series, peak_row)
+    if not falls.sum() > 0:
+        # nothing alone brings the score down: the channels that look oddest are all there is to say
+        falls = np.maximum(odd, 0.0)
+    if not falls.sum() > 0:
+        return []
+    shares = falls / falls.sum()
+    order = np.argsort(-shares, kind="stable")[:top]
+    return [(int(c), float(shares[c])) for c in order if shares[c] > 0]
+
+
+def _shape_falls(
+    model: Any, series: Series, starts: np.ndarray, peak_row: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """[C] how far the score of the peak patch falls with each channel, and how odd each channel looks."""
+    patch = model.config.patch
+    covering = starts[(starts <= peak_row) & (starts > peak_row - patch)][:: max(1, patch // 8)]
+    earlier = starts[starts <= covering[0] - patch]
+    # counted back from the peak, so that a longer history does not move them
+    earlier = earlier[::-1][:: max(1, EARLIER * patch // CANDIDATES)][:CANDIDATES]
+
+    patches = _patches(series.values, np.concatenate([covering, earlier]), patch)  # [n, w, C]
     scores = _scores(model, patches)
     worst = int(np.argmax(scores[: covering.size]))
     peak, score = patches[worst], scores[worst]
@@ -66,15 +107,19 @@ def blame(model: Any, X: np.ndarray, peak_row: int, top: int = 3) -> list[tuple[
     tried = np.sort(np.argsort(-odd, kind="stable")[:TRIED])
     changed = np.repeat(peak[None], tried.size, axis=0)  # [T, w, C]
     changed[np.arange(tried.size), :, tried] = instead[:, tried].T
-    falls = np.maximum(score - _scores(model, changed), 0.0)
-    if not falls.sum() > 0:
-        # nothing alone brings the score down: the channels that look oddest are all there is to say
-        falls = np.maximum(odd[tried], 0.0)
-    if not falls.sum() > 0:
-        return []
-    shares = falls / falls.sum()
-    order = np.argsort(-shares, kind="stable")[:top]
-    return [(int(tried[i]), float(shares[i])) for i in order if shares[i] > 0]
+    falls = np.zeros(series.channels)
+    falls[tried] = np.maximum(score - _scores(model, changed), 0.0)
+    return falls, odd
+
+
+def _level_falls(model: Any, series: Series, peak_row: int) -> np.ndarray:
+    """[C] how far the level of the row falls when a channel surprises nobody."""
+    surprise = model.level.by_channel(series)[peak_row]  # [C]
+    if not np.isfinite(surprise).all():
+        return np.zeros(series.channels)
+    without = np.repeat(surprise[None], series.channels, axis=0)
+    np.fill_diagonal(without, 0.0)
+    return over_channels(surprise[None]) - over_channels(without)
 
 
 def _patches(values: np.ndarray, starts: np.ndarray, patch: int) -> np.ndarray:

@@ -117,7 +117,7 @@ def test_severity_comes_from_the_calibration_of_the_model_that_scored_the_peak()
 
 def test_the_kind_names_the_part_that_spoke_at_the_peak():
     parts = {"shape": np.array([9.0, 1.0, 5.0]), "level": np.array([1.0, 9.0, 4.9])}
-    for row, kind in enumerate(["shape", "level", "both"]):
+    for row, kind in enumerate(["shape", "level", "shape and level"]):
         flags = np.zeros(3)
         flags[row] = 1
         assert find(flags, parts=parts)[0].kind == kind
