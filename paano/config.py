@@ -48,7 +48,7 @@ RANGES: dict[str, tuple[float, float]] = {
     "bank_cap": (1, 1_000_000),
     "neighbours": (1, 1024),
     "stride": (1, 4096),
-    "chunk": (1, 1_048_576),
+    "chunk": (0, 1_048_576),
     "normal_quantile": (0.0, 1.0),
     "seed": (0, 2**63 - 1),
 }
@@ -97,7 +97,7 @@ class PaAnoConfig:
     level: str = "none"  # `tail` adds how unheard-of the height and the movement of the series are
 
     # execution, as far as it decides the bits of the result
-    chunk: int = 512  # patches encoded at once
+    chunk: int = 0  # patches encoded at once; 0 is what suits the device (64 fit the cache of a CPU)
     precision: str = "float32"  # `mixed` uses float16 on CUDA; elsewhere it changes nothing
     seed: int = 0
 

@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from paano.blocked import BlockedEncoder
 from paano.config import PaAnoConfig
 
 # (channels, kernels) by depth. Four layers are written out in the paper; the other two are the ones that give
@@ -63,10 +64,30 @@ class Encoder(nn.Module):
             self.norms.append(nn.BatchNorm2d(outputs))
 
     def forward(self, patches: Tensor) -> Tensor:
+        if self.training and patches.device.type == "cpu":
+            return self._train_blocked(patches)
+        return self.plain(patches)
+
+    def plain(self, patches: Tensor) -> Tensor:
+        """The function as it reads in the paper."""
         x = as_image(patches)  # [n, C, 1, w]
         for conv, norm in zip(self.convs, self.norms, strict=True):
             x = F.relu(norm(conv(x)), inplace=True)
         return x.mean(dim=(2, 3))  # [n, D]
+
+    def _train_blocked(self, patches: Tensor) -> Tensor:
+        """The same in training mode, in blocks that fit the cache of a CPU."""
+        pairs = list(zip(self.convs, self.norms, strict=True))
+        parameters = [p for conv, norm in pairs for p in (conv.weight, norm.weight, norm.bias)]
+        h, *statistics = BlockedEncoder.apply(patches, self.norms[0].eps, *parameters)
+        means, variances = statistics[: len(pairs)], statistics[len(pairs) :]
+        count = patches.shape[0] * patches.shape[1]
+        for norm, mean, variance in zip(self.norms, means, variances, strict=True):
+            norm.running_mean.lerp_(mean, norm.momentum)
+            norm.running_var.lerp_(
+                variance * (count / max(1, count - 1)), norm.momentum
+            )  # unbiased, as torch
+        return h
 
     @torch.no_grad()
     def folded(self) -> FoldedEncoder:

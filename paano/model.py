@@ -16,14 +16,14 @@ from paano import artifact
 from paano.bank import Bank, bank_size, build_bank, push
 from paano.calibrate import Calibration, fit_calibration
 from paano.config import PaAnoConfig
-from paano.device import in_slices, mixed, pick_device
+from paano.device import default_chunk, in_slices, mixed, pick_device
 from paano.encoder import Encoder, FoldedEncoder, embedding_size
 from paano.errors import ArtifactError, NotFitted, SeriesError, SeriesTooShort
 from paano.level import Level, fit_level
 from paano.patches import GATHER, take_patches, typical_deviation
 from paano.score import nearest_distance, spread, strided
 from paano.series import Series, read_series, valid_starts
-from paano.train import train
+from paano.train import Material, train
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class PaAno:
     """
 
     def __init__(self, config: PaAnoConfig | None = None, device: str = "auto"):
-        self.config = config if config is not None else PaAnoConfig.preset("light")
+        self.config = config if config is not None else PaAnoConfig.preset("default")
         self.device = pick_device(device)
         self.facts: dict[str, Any] = {}
         self.losses: list[dict[str, float]] = []
@@ -58,44 +58,45 @@ class PaAno:
 
     def fit(self, X: Any) -> PaAno:
         """Train the encoder on `X`, build the bank and calibrate. Fitting again starts anew."""
-        series = read_series(X, self.config.max_gap)
-        starts = self._starts_to_fit(series)
-        generator = torch.Generator().manual_seed(self.config.seed)
-        values = self._tensor(series)
-        unit = typical_deviation(values, starts, self.config)
-
+        series, material = self.prepare(X)
         began = time.perf_counter()
-        encoder, losses = train(values, starts, self.config, generator, unit)
-        self.seconds = {"train": time.perf_counter() - began}
-        return self._finish_fit(series, starts, encoder, unit, losses, generator)
+        if self.config.iterations:
+            ((encoder, losses),) = train([material], self.config)
+        else:
+            encoder, losses = self._draw_encoder(material), []
+        return self.finish(series, material, encoder, losses, time.perf_counter() - began)
 
-    def _starts_to_fit(self, series: Series) -> np.ndarray:
+    def prepare(self, X: Any) -> tuple[Series, Material]:
+        """The first half of `fit`, up to training."""
+        series = read_series(X, self.config.max_gap)
         starts = valid_starts(series.usable, self.config.patch)
         if len(starts) == 0:
             raise SeriesTooShort(
-                f"no whole patch: {len(series)} rows, {int(series.usable.sum())} of them usable, a patch "
-                f"needs {self.config.patch} in a row; widen the history, lower model.patch or raise model.max_gap"
+                f"no whole patch: {len(series)} rows, {int(series.usable.sum())} of them usable, and a patch "
+                f"needs {self.config.patch} in a row; widen the history, lower model.patch or raise "
+                "model.max_gap"
             )
-        return starts
+        values = torch.from_numpy(series.values).to(self.device)
+        unit = typical_deviation(values, starts, self.config)
+        return series, Material(values, starts, unit, torch.Generator().manual_seed(self.config.seed))
 
-    def _finish_fit(
+    def finish(
         self,
         series: Series,
-        starts: np.ndarray,
+        material: Material,
         encoder: Encoder,
-        unit: Tensor,
         losses: list[dict[str, float]],
-        generator: torch.Generator,
+        seconds: float,
     ) -> PaAno:
-        """Bank and calibration for a trained encoder."""
-        config = self.config
-        self.losses = losses
-        self._set_encoder(encoder, unit, series.channels)
+        """The second half of `fit`: bank and calibration for a trained encoder."""
+        config, starts = self.config, material.starts
+        self.losses, self.seconds, self.facts = losses, {"train": seconds}, {}
+        self._set_encoder(encoder, material.unit, series.channels)
 
         began = time.perf_counter()
-        embeddings = self._encode(self._tensor(series), starts)  # [n, D]
+        embeddings = self._encode(material.values, starts)  # [n, D]
         size = bank_size(len(starts), config.bank_share, config.bank_cap)
-        self.bank = build_bank(embeddings, starts, size, generator)
+        self.bank = build_bank(embeddings, starts, size, material.generator)
         self.seconds["bank"] = time.perf_counter() - began
 
         # A patch must not match itself or its neighbours: an exclusion zone of ±w around each.
@@ -240,6 +241,9 @@ class PaAno:
 
     # -- inside ----------------------------------------------------------------------------------------------
 
+    def _draw_encoder(self, material: Material) -> Encoder:
+        return Encoder(self.config, material.values.shape[1], material.generator).to(self.device).eval()
+
     def _set_encoder(self, encoder: Encoder, unit: Tensor, channels: int) -> None:
         self._encoder, self._unit, self.channels = encoder, unit, channels
         self._folded: FoldedEncoder = encoder.folded()
@@ -266,7 +270,8 @@ class PaAno:
         out = torch.empty(len(starts), embedding_size(config), device=self.device)
         rows = torch.from_numpy(starts).to(self.device)
         unit = self._unit.to(self.device)
-        chunk = max(1, min(config.chunk, GATHER // (config.patch * values.shape[1])))
+        chunk = config.chunk or default_chunk(self.device)
+        chunk = max(1, min(chunk, GATHER // (config.patch * values.shape[1])))
 
         def encode(part: slice) -> None:
             with mixed(self.device, config.precision):
