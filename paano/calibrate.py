@@ -8,10 +8,10 @@ never matches itself; rows without a score are NaN). It holds three curves, all 
     rate        how many *events* per row exceed a level; an event is a run of points over the level,
                 merged over breaks of up to `merge` rows, exactly as `paano.events` merges them
 
-Inside the data the curves are empirical. Above a high level `base` the peaks of the events follow a
-generalised Pareto distribution (peaks over threshold; shape and scale by probability-weighted moments,
-Hosking & Wallis 1987: closed form, so the same scores always give the same numbers). Three departures, all
-towards caution:
+Inside the data the curves are empirical. Above a high level `base` the peaks of the events are taken to
+follow a generalised Pareto distribution (peaks over threshold; shape and scale by probability-weighted
+moments, Hosking & Wallis 1987: closed form, so the same scores always give the same numbers). Three
+departures, all towards caution:
 
 - the shape is shrunk towards 0 (an exponential tail) by the weight of `SHAPE_PRIOR` peaks and then clipped,
   since a short history says little about it;
@@ -31,6 +31,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from scipy import fft
 from scipy.special import kolmogorov
 
 from paano.errors import ArtifactError, ConfigError
@@ -40,10 +41,12 @@ SEVERITY_CAP = 12.0  # a millionth of a millionth: beyond it the figure means no
 
 ENOUGH_SCORES = 20  # fewer scores have no tail worth fitting
 PEAKS = 50  # of events, that the tail is fitted to when the history has plenty
+COUNTED = 10  # events down to which their number itself is trusted, and not only the fitted tail
 SHAPE_PRIOR = 10
 SHAPE_RANGE = (-0.3, 0.4)
 TRUSTED = 10.0
 LEVELS = 64  # of the empirical rate curve
+MEMORY_ROWS = 1 << 17  # enough to see how long scores remember
 LN10 = math.log(10.0)
 
 # Probabilities at which `quantiles` are kept: even in the middle, finer and finer towards the top.
@@ -80,7 +83,7 @@ class Calibration:
     peaks: int  # events above base that the tail was fitted to
     shape: float
     scale: float
-    levels: tuple[float, ...]  # rising levels up to base …
+    levels: tuple[float, ...]  # rising levels, as far as they had a good number of events …
     rates: tuple[float, ...]  # … and the events per row above each, falling
 
     # -- the three questions --
@@ -99,7 +102,7 @@ class Calibration:
         wanted = math.log(budget * interval_seconds / (DAYS_OF_BUDGET * 86_400))  # events per row
         log_rates = np.log(self.rates)
         if wanted < log_rates[-1]:
-            return self.base + self._excess(log_rates[-1] - wanted)
+            return self.base + self._excess(self._top_hazard() + log_rates[-1] - wanted)
         # rates fall with the level; where they do not, the higher level is taken
         return float(np.interp(-wanted, -log_rates, self.levels))
 
@@ -198,10 +201,15 @@ class Calibration:
     def _trusted(self) -> float:
         return math.log(TRUSTED * max(self.peaks, 1))
 
+    def _top_hazard(self) -> float:
+        """Where the rates stop being counted and follow the fitted tail instead."""
+        return float(self._hazard(np.float64(self.levels[-1] - self.base)))
+
     def _log_rate(self, level: float) -> float:
         """ln of the events per row above `level`."""
-        if level > self.base:
-            return math.log(self.rates[-1]) - float(self._hazard(np.float64(level - self.base)))
+        if level > self.levels[-1]:
+            beyond = float(self._hazard(np.float64(level - self.base))) - self._top_hazard()
+            return math.log(self.rates[-1]) - beyond
         return float(np.interp(level, self.levels, np.log(self.rates)))
 
     def _distribution(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -256,6 +264,7 @@ def fit_calibration(scores: np.ndarray, *, patch: int = 96, merge: int | None = 
     enough = min(PEAKS, max(2, counts[0] // 2))
     start = int(np.flatnonzero(counts >= enough)[-1])  # the highest level with that many events
     base = float(levels[start])
+    counted = int(np.flatnonzero(counts >= min(COUNTED, enough))[-1]) + 1
     excess = _peaks(rows, values, base, merge) - base
     shape, scale = _fit_pareto(excess)
     return Calibration(
@@ -265,8 +274,8 @@ def fit_calibration(scores: np.ndarray, *, patch: int = 96, merge: int | None = 
         peaks=int(excess.size),
         shape=shape,
         scale=max(scale, _smallest_scale(values)),
-        levels=tuple(levels[: start + 1].tolist()),
-        rates=tuple((counts[: start + 1] / values.size).tolist()),
+        levels=tuple(levels[:counted].tolist()),
+        rates=tuple((counts[:counted] / values.size).tolist()),
     )
 
 
@@ -304,7 +313,11 @@ def _event_counts(rows: np.ndarray, values: np.ndarray, merge: int) -> tuple[np.
     levels = levels[levels < ordered[0]]
     if not levels.size:
         return np.array([ordered[0]]), np.array([1])
-    counts = np.array([_runs(rows[values > level], merge).size for level in levels])
+    counts = np.empty(levels.size, dtype=np.int64)
+    for i, level in enumerate(levels):  # rising, so ever fewer rows are left
+        over = values > level
+        rows, values = rows[over], values[over]
+        counts[i] = _runs(rows, merge).size
     counts = np.maximum.accumulate(counts[::-1])[::-1]  # from the top down it can only grow
     lowest = int(np.flatnonzero(counts == counts[0])[-1])
     return levels[lowest:], counts[lowest:]
@@ -340,6 +353,7 @@ def _pareto_hazard(excess: np.ndarray, shape: float, scale: float) -> np.ndarray
 
 def _memory(scores: np.ndarray, patch: int) -> float:
     """Integrated autocorrelation time of the ranks: how many scores are worth one independent one."""
+    scores = scores[-MEMORY_ROWS:]
     present = np.isfinite(scores)
     n = int(present.sum())
     ranks = np.zeros(scores.size)
@@ -348,9 +362,7 @@ def _memory(scores: np.ndarray, patch: int) -> float:
     variance = float(np.mean(ranks[present] ** 2))
     if n < 3 or variance == 0.0:
         return float(max(min(n, patch), 1))  # patches that overlap are not independent
-    size = 1 << (2 * scores.size - 1).bit_length()
-    products = np.fft.irfft(np.abs(np.fft.rfft(ranks, size)) ** 2, size)[: scores.size]
-    pairs = np.fft.irfft(np.abs(np.fft.rfft(present.astype(float), size)) ** 2, size)[: scores.size]
+    products, pairs = _products_by_lag(ranks), _products_by_lag(present.astype(np.float64))
     correlation = products / np.maximum(pairs, 1.0) / variance
     lags = correlation[1 : max(2, n // 3)]
     negative = np.flatnonzero(lags <= 0.0)  # beyond the first crossing it is noise
@@ -358,12 +370,18 @@ def _memory(scores: np.ndarray, patch: int) -> float:
     return float(np.clip(1.0 + 2.0 * lags.sum(), 1.0, n))
 
 
+def _products_by_lag(x: np.ndarray) -> np.ndarray:
+    """Σ x[t] x[t + lag] for each lag."""
+    size = fft.next_fast_len(2 * x.size - 1, real=True)
+    return fft.irfft(np.abs(fft.rfft(x, size)) ** 2, size)[: x.size]
+
+
 # -- reading it back --
 
 
 def _number(name: str, value: Any, *, whole: bool = False) -> Any:
     kinds = (int,) if whole else (int, float)
-    if isinstance(value, bool) or not isinstance(value, kinds) or not math.isfinite(value):
+    if isinstance(value, bool) or not isinstance(value, kinds) or not abs(value) < 1e300:
         raise ArtifactError(f"calibration.{name} = {value!r} is not a finite number")
     return value if whole else float(value)
 
@@ -379,7 +397,7 @@ def _check(c: Calibration) -> None:
         a <= b for curve in (c.quantiles, c.levels, c.rates[::-1]) for a, b in itertools.pairwise(curve)
     )
     fits = len(c.levels) == len(c.rates) and (
-        (len(c.quantiles) == len(GRID) and c.levels and c.levels[-1] == c.base and c.rates[-1] > 0)
+        (len(c.quantiles) == len(GRID) and c.levels and c.levels[-1] >= c.base and c.rates[-1] > 0)
         if c.scores
         else not (c.quantiles or c.levels)
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from fractions import Fraction
 from itertools import pairwise
 
 import numpy as np
@@ -180,3 +181,131 @@ def cut_spans(spans, flags, merge, every, zero):
             cut.append((first, max(row for row in range(first, moment) if flags[row])))
             first = min(row for row in range(moment, last + 1) if flags[row])
     return cut
+
+
+def event_spans_of(over, merge):
+    """`event_spans` for many rows, of which few are over."""
+    spans = []
+    for row in np.flatnonzero(over).tolist():
+        if spans and row - spans[-1][1] - 1 <= merge:
+            spans[-1] = (spans[-1][0], row)
+        else:
+            spans.append((row, row))
+    return spans
+
+
+# The method: holes, patches, encoder, losses, neighbours and points, one number at a time.
+
+
+def slow_bridged(column, max_gap):
+    """A channel with its short holes filled by a straight line; None where a hole stays."""
+    filled = [float(v) if math.isfinite(v) and abs(v) <= 1e150 else None for v in column]
+    out = list(filled)
+    for first, last in slow_segments([v is None for v in filled]):
+        if first == 0 or last == len(filled) - 1 or last - first + 1 > max_gap:
+            continue
+        a, b, steps = filled[first - 1], filled[last + 1], last - first + 2
+        for i in range(first, last + 1):
+            out[i] = a + (i - first + 1) / steps * (b - a)
+    return out
+
+
+def slow_starts(rows, patch, max_gap):
+    """Rows at which a patch without a hole starts; `rows` is a list of rows of C numbers."""
+    columns = [slow_bridged(column, max_gap) for column in zip(*rows, strict=True)]
+    whole = [all(column[i] is not None for column in columns) for i in range(len(rows))]
+    return [s for s in range(len(rows) - patch + 1) if all(whole[s : s + patch])]
+
+
+def slow_standardised(column, eps=1e-5):
+    """One channel of one patch, in exact fractions up to the root."""
+    exact = [Fraction(float(v)) for v in column]
+    mean = sum(exact) / len(exact)
+    variance = sum((v - mean) ** 2 for v in exact) / len(exact)
+    return [float(v - mean) / math.sqrt(float(variance) + eps) for v in exact]
+
+
+def slow_encode(patch, layers):
+    """Embedding of one patch [w][C] through [(weight [out][in][1][k], gain, bias, mean, variance), …]."""
+    x = np.asarray(patch, dtype=np.float64)
+    for weight, gain, bias, mean, variance in layers:
+        outputs, inputs, _, kernel = weight.shape
+        y = np.zeros((len(x), outputs))
+        for t in range(len(x)):
+            for o in range(outputs):
+                for j in range(kernel):
+                    s = t + j - kernel // 2
+                    if 0 <= s < len(x):
+                        y[t, o] += sum(x[s, i] * weight[o, i, 0, j] for i in range(inputs))
+                y[t, o] = (y[t, o] - mean[o]) / math.sqrt(variance[o] + 1e-5) * gain[o] + bias[o]
+        x = np.maximum(y, 0)
+    return x.mean(axis=0)
+
+
+def slow_cosine_distance(a, b):
+    """1 − cosine; two vectors of length 0 are equal, one alone is at distance 1."""
+    na, nb = (math.sqrt(sum(float(v) ** 2 for v in vector)) for vector in (a, b))
+    if na == 0 or nb == 0:
+        return 0.0 if na == nb else 1.0
+    return 1 - sum(float(x) * float(y) for x, y in zip(a, b, strict=True)) / (na * nb)
+
+
+def slow_nearest(vector, bank, k, start=None, positions=None, exclude=None):
+    """Mean distance to the k nearest of the bank that are not within ±exclude of `start`; NaN without any."""
+    distances = sorted(
+        slow_cosine_distance(vector, other)
+        for i, other in enumerate(bank)
+        if exclude is None or abs(positions[i] - start) > exclude
+    )[:k]
+    return sum(distances) / len(distances) if distances else math.nan
+
+
+def slow_points(scores, starts, rows, patch):
+    """(mean, count) of the scores of all patches that contain each row; NaN is no score."""
+    points = []
+    for row in range(rows):
+        inside = [
+            score
+            for score, start in zip(scores, starts, strict=True)
+            if start <= row < start + patch and not math.isnan(score)
+        ]
+        points.append((sum(inside) / len(inside) if inside else math.nan, len(inside)))
+    return points
+
+
+def slow_negative(h, i, how):
+    """The patch of the minibatch, other than i, that is `how` in cosine distance."""
+    others = sorted((slow_cosine_distance(h[i], h[j]), j) for j in range(len(h)) if j != i)
+    return {"closest": others[0], "farthest": others[-1], "median": others[(len(others) - 1) // 2]}[how][1]
+
+
+def slow_triplet(z, positive, negative, margin, counts):
+    losses = [
+        max(0.0, slow_cosine_distance(a, p) - slow_cosine_distance(a, n) + margin)
+        for a, p, n, counted in zip(z, positive, negative, counts, strict=True)
+        if counted
+    ]
+    return sum(losses) / len(losses) if losses else 0.0
+
+
+def slow_infonce(z, positive, temperature, counts):
+    losses = []
+    for i, counted in enumerate(counts):
+        if counted:
+            match = math.exp((1 - slow_cosine_distance(z[i], positive[i])) / temperature)
+            others = [
+                math.exp((1 - slow_cosine_distance(z[i], z[j])) / temperature)
+                for j in range(len(z))
+                if j != i
+            ]
+            losses.append(-math.log(match / (match + sum(others))))
+    return sum(losses) / len(losses) if losses else 0.0
+
+
+def slow_pretext(before, has_before, random):
+    total = 0.0
+    for logit, there, others in zip(before, has_before, random, strict=True):
+        if there:
+            total -= math.log(1 / (1 + math.exp(-logit)))
+        total -= sum(math.log(1 - 1 / (1 + math.exp(-o))) for o in others) / len(others)
+    return total / len(before)
