@@ -14,10 +14,11 @@ Dask or Ray on another one, which is safe because a batch writes the same bytes 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import logging
+from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 from urllib.parse import urlsplit
 
 import joblib
@@ -34,9 +35,6 @@ ENGINES = ("local", "dask", "ray")
 # The global concurrency limit that keeps threads of several machines from crowding one GPU:
 # `prefect gcl create paano-gpu --limit 4`. Where nobody made it, it limits nothing.
 GPU_LIMIT = "paano-gpu"
-
-Item = TypeVar("Item")
-Value = TypeVar("Value")
 
 
 @dataclass(frozen=True)
@@ -148,33 +146,18 @@ def gpu_slot(device: str, engine: str = "local") -> Iterator[None]:
         yield
 
 
-def in_halves(work: Callable[[Sequence[Item]], list[Value]], items: Sequence[Item]) -> list[Value]:
-    """Do `work` on all items at once, or on halves and quarters of them when the GPU's memory is too small.
-
-    One item alone that does not fit raises, so that its sensor is reported.
-    """
-    import torch
-
-    try:
-        return work(items)
-    except torch.OutOfMemoryError:
-        if len(items) < 2:
-            raise
-    # Outside the handler: the exception held the frames, and with them the memory, of the failed attempt.
-    if torch.cuda.is_available():
-        torch.cuda.empty_cache()
-    middle = len(items) // 2
-    return in_halves(work, items[:middle]) + in_halves(work, items[middle:])
-
-
 def _dask_runner(address: str | None, workers: int, gpus: float) -> TaskRunner:
     try:
         from prefect_dask import DaskTaskRunner
     except ImportError as error:
         raise ConfigError("run.engine = 'dask' is not installed: pip install 'paano-fleet[dask]'") from error
+    logging.getLogger("distributed").setLevel(logging.WARNING)  # it tells of every connection
     if address:
         return DaskTaskRunner(address=address)
-    cluster = {"n_workers": workers, "threads_per_worker": 1, "dashboard_address": None}
+    import dask
+
+    dask.config.set({"distributed.nanny.pre-spawn-environ.DASK_LOGGING__DISTRIBUTED": "warning"})
+    cluster: dict[str, Any] = {"n_workers": workers, "threads_per_worker": 1, "dashboard_address": None}
     if gpus:
         import torch
 

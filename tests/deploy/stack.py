@@ -1,108 +1,31 @@
 """Run the services of deploy/compose.yaml as plain processes: the same commands, variables and health checks.
 
 Docker is not needed. Only addresses and folders are exchanged: `postgres:5432` becomes a free port of this
-machine, `/data` a temporary folder. PostgreSQL itself is started by its own programs, as its image does.
+machine, `/data` a temporary folder. PostgreSQL is started by its own programs, as its image does.
 """
 
 from __future__ import annotations
 
 import os
-import pwd
-import shutil
 import signal
-import socket
 import subprocess
-import sys
-import tempfile
 import time
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
-from tests.deploy.composition import ROOT, compose, interpolate
+import psycopg2
 
-BIN = Path(sys.executable).parent
+from tests.deploy.composition import ROOT, compose
+from tests.servers import BIN, free_port, postgres
+
 SECRETS = {
-    "POSTGRES_USER": "paano",
+    "POSTGRES_USER": "fleet",
     "POSTGRES_PASSWORD": "opensesame1",
     "AWS_ACCESS_KEY_ID": "key-of-the-test",
     "AWS_SECRET_ACCESS_KEY": "secret-of-the-test",
     "PREFECT_API_AUTH_STRING": "operator:opensesame2",
 }
-
-
-def free_ports(count: int) -> list[int]:
-    with ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]
-
-
-def postgres_programs() -> Path | None:
-    """The folder with initdb and postgres, if PostgreSQL is installed."""
-    if found := shutil.which("initdb"):
-        return Path(found).resolve().parent
-    folders = sorted(Path("/usr/lib/postgresql").glob("*/bin"), key=lambda path: float(path.parent.name))
-    return folders[-1] if folders and (folders[-1] / "initdb").exists() else None
-
-
-@contextmanager
-def postgres(port: int, databases: list[str]):
-    """A PostgreSQL server in a temporary folder; it refuses to run as root and then runs as `postgres`."""
-    programs = postgres_programs()
-    assert programs, "ask postgres_programs() first"
-    user = "postgres" if os.geteuid() == 0 else None
-    folder = Path(tempfile.mkdtemp(prefix="paano-postgres-"))
-    if user:
-        entry = pwd.getpwnam(user)
-        os.chown(folder, entry.pw_uid, entry.pw_gid)
-    secret = folder / "password"
-    secret.write_text(SECRETS["POSTGRES_PASSWORD"])
-    secret.chmod(0o644)
-    quiet: dict[str, Any] = {
-        "user": user,
-        "cwd": folder,
-        "stdout": subprocess.DEVNULL,
-        "stderr": subprocess.STDOUT,
-    }
-    owner = SECRETS["POSTGRES_USER"]
-    init = [
-        programs / "initdb",
-        "-D",
-        folder / "data",
-        "-U",
-        owner,
-        "-A",
-        "scram-sha-256",
-        f"--pwfile={secret}",
-    ]
-    subprocess.run([*init, "-E", "UTF8", "--no-sync"], check=True, **quiet)
-    serve = [
-        programs / "postgres",
-        "-D",
-        folder / "data",
-        "-p",
-        str(port),
-        "-k",
-        str(folder),
-        "-h",
-        "127.0.0.1",
-    ]
-    process = subprocess.Popen([*serve, "-c", "fsync=off"], **quiet)
-    try:
-        environment = {**os.environ, "PGPASSWORD": SECRETS["POSTGRES_PASSWORD"]}
-        reach = ["-h", "127.0.0.1", "-p", str(port), "-U", owner]
-        until(
-            lambda: subprocess.run([programs / "pg_isready", *reach], capture_output=True).returncode == 0, 60
-        )
-        for name in databases:
-            subprocess.run([programs / "createdb", *reach, name], env=environment, check=True)
-        yield
-    finally:
-        process.send_signal(signal.SIGINT)  # fast shutdown
-        process.wait(30)
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def until(ready, seconds: float, what: str = "it") -> None:
@@ -117,15 +40,13 @@ class Stack:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        ports = free_ports(14)
-        self.port = dict(zip(["postgres", "s3", "mlflow", "prefect"], ports, strict=False))
-        self.spare = ports[4:]
+        self.port = {name: free_port() for name in ("s3", "mlflow", "prefect")}
+        self.spare = [free_port() for _ in range(9)]
         self.services = compose(SECRETS)["services"]
         self.running: dict[str, subprocess.Popen] = {}
         self.stack = ExitStack()
         # What a compose file says, and what it is here. Longer names first.
         self.exchange = {
-            "postgres:5432": f"127.0.0.1:{self.port['postgres']}",
             "http://s3:8333": f"http://127.0.0.1:{self.port['s3']}",
             "http://prefect:4200": f"http://127.0.0.1:{self.port['prefect']}",
             "127.0.0.1:8333": f"127.0.0.1:{self.port['s3']}",
@@ -140,7 +61,12 @@ class Stack:
         }
 
     def __enter__(self) -> Stack:
-        self.stack.enter_context(postgres(self.port["postgres"], ["prefect", "mlflow"]))
+        database = self.services["postgres"]["environment"]["POSTGRES_DB"]
+        address = self.stack.enter_context(postgres(self.folder, database))
+        self.exchange["postgres:5432"] = address.split("@")[1].split("/")[0]
+        with closing(psycopg2.connect(address)) as connection:
+            connection.autocommit = True
+            connection.cursor().execute(compose()["configs"]["databases"]["content"])
         return self
 
     def __exit__(self, *error: Any) -> None:
@@ -214,6 +140,3 @@ class Stack:
         )
         assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
         return done.stdout
-
-
-__all__ = ["SECRETS", "Stack", "interpolate", "postgres_programs"]

@@ -6,12 +6,11 @@ import sys
 from contextlib import nullcontext
 
 import pytest
-import torch
 from prefect import task
 from prefect.settings import PREFECT_API_URL, temporary_settings
 
 from flows import engine as engines
-from flows.engine import Engine, cores, gpu_slot, in_halves, open_engine
+from flows.engine import Engine, cores, gpu_slot, open_engine
 from paano.errors import ConfigError
 
 
@@ -113,24 +112,3 @@ def test_only_threads_that_share_a_gpu_wait_for_the_limit(device, kind, waits, m
 def test_workers_times_threads_fill_the_machine_and_no_more(monkeypatch):
     monkeypatch.setattr(engines.joblib, "cpu_count", lambda: 8)
     assert [cores(1), cores(3), cores(8), cores(64)] == [8, 2, 1, 1]
-
-
-def test_work_that_does_not_fit_the_gpu_is_done_in_halves_and_in_order():
-    tried = []
-
-    def train(items):
-        tried.append(len(items))
-        if len(items) > 2:
-            raise torch.OutOfMemoryError("CUDA out of memory")
-        return [item * 10 for item in items]
-
-    assert in_halves(train, [1, 2, 3, 4, 5]) == [10, 20, 30, 40, 50]
-    assert tried == [5, 2, 3, 1, 2]
-
-
-def test_one_item_that_does_not_fit_alone_is_reported():
-    def train(items):
-        raise torch.OutOfMemoryError("CUDA out of memory")
-
-    with pytest.raises(torch.OutOfMemoryError):
-        in_halves(train, [1, 2])

@@ -1,0 +1,116 @@
+"""The same fleet on every engine, with any number of workers, even if one is killed: the same bytes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+
+import pytest
+from prefect.client.orchestration import get_client
+from prefect.settings import PREFECT_API_URL, PREFECT_HOME, temporary_settings
+
+from flows.parts import open_parts
+from flows.retrain import retrain
+from flows.score import score
+from flows.settings import Settings
+from tests.engines.tiny import days, objects, run_fleet, write_fleet
+from tests.servers import prefect_server
+
+pytest.importorskip("prefect_dask", reason="Dask is not here: pip install 'paano-fleet[dask]'")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def server(tmp_path_factory):
+    """A real Prefect server: worker processes report to it too."""
+    folder = tmp_path_factory.mktemp("prefect")
+    with (
+        prefect_server(folder) as api,
+        temporary_settings({PREFECT_API_URL: api, PREFECT_HOME: folder / "home"}),
+    ):
+        yield api
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory) -> dict[str, str]:
+    """What the fleet leaves behind, trained and scored by one thread."""
+    file = write_fleet(tmp_path_factory.mktemp("alone"), "local", workers=1)
+    run_fleet(file)
+    return objects(file.parent)
+
+
+def test_two_dask_workers_write_the_same_bytes_as_one_thread(tmp_path):
+    _, nights = days()
+    found = []
+    for engine, workers in (("local", 1), ("dask", 2)):
+        file = write_fleet(tmp_path / engine, engine, workers, sensors=2)
+        score(str(file), day=nights[0])  # the first models are made on the way
+        found.append(objects(file.parent))
+    assert len(found[0]) > 2 and found[0] == found[1]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("engine", "workers"), [("local", 3), ("dask", 2), ("dask", 3), ("ray", 2)])
+def test_every_engine_leaves_the_same_objects(engine, workers, alone, tmp_path):
+    if engine == "ray":
+        pytest.importorskip("prefect_ray", reason="Ray is not here: pip install 'paano-fleet[ray]'")
+    file = write_fleet(tmp_path, engine, workers)
+    run_fleet(file)
+    assert objects(tmp_path) == alone
+
+
+@pytest.mark.slow
+def test_a_worker_killed_in_the_middle_of_training_changes_nothing(alone, tmp_path):
+    from distributed import LocalCluster
+
+    as_of, nights = days()
+    with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster:
+        file = write_fleet(tmp_path, "dask", address=cluster.scheduler_address)
+        with Killer(cluster.scheduler_address, "train") as killer:
+            report = retrain(str(file), as_of=as_of)
+        assert killer.killed, "no worker was caught at work"
+        for night in nights:
+            score(str(file), day=night)
+    assert report.counts["failed"] == 0
+    assert objects(tmp_path) == alone
+    registry = open_parts(Settings.load(file)).registry
+    for outcome in report.outcomes:
+        assert [version.version for version in registry.versions(outcome.sensor)] == [1]
+    assert task_states() == {"COMPLETED"}
+
+
+class Killer(threading.Thread):
+    """Kills the first Dask worker that is seen at a task of the given name."""
+
+    def __init__(self, address: str, name: str) -> None:
+        super().__init__(daemon=True)
+        self.address, self.task, self.killed, self.over = address, name, [], threading.Event()
+
+    def __enter__(self) -> Killer:
+        self.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.over.set()
+        self.join(60)
+
+    def run(self) -> None:
+        from distributed import Client
+
+        with Client(self.address, set_as_default=False) as client:
+            pids = client.run(os.getpid)
+            while not self.over.is_set():
+                for worker, keys in client.processing().items():
+                    if any(self.task in str(key) for key in keys):
+                        time.sleep(0.5)  # well into it
+                        os.kill(pids[worker], signal.SIGKILL)
+                        self.killed.append(pids[worker])
+                        return
+                time.sleep(0.05)
+
+
+def task_states() -> set[str]:
+    """The states of all task runs that the server knows."""
+    with get_client(sync_client=True) as client:
+        return {run.state_type.value for run in client.read_task_runs(limit=200)}

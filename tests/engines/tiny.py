@@ -1,0 +1,90 @@
+"""A fleet small enough to be trained and scored in seconds, on any engine."""
+
+from __future__ import annotations
+
+import hashlib
+from datetime import timedelta
+from pathlib import Path
+
+import polars as pl
+
+from paano.synth import FIRST_DAY, make_fleet
+from storage.history import write_history
+from storage.objects import StorageOptions
+
+DAYS, NIGHTS = 12, 2
+
+FLEET = """
+[fleet]
+name = "tiny"
+
+[history]
+lookback = "10d"
+
+[model]
+preset = "light"
+patch = 24
+width = 0.125
+iterations = 4
+minibatch = 16
+
+[retrain]
+holdout = "2d"
+floor = 0.0
+
+[run]
+engine = "{engine}"
+workers = {workers}
+address = "{address}"
+tolerated_failures = 0.0
+"""
+
+
+def days() -> tuple[str, list[str]]:
+    """The moment to train at, and the nights to score."""
+    nights = [str((FIRST_DAY + timedelta(days=DAYS - NIGHTS + n)).date()) for n in range(NIGHTS)]
+    return nights[0], nights
+
+
+def write_history_of(url: str, sensors: int, options: StorageOptions | None = None) -> None:
+    """The history of a made-up fleet under `url`."""
+    step = timedelta(minutes=30)
+    kinds = ["daily", "regimes", "pump"]
+    for sensor in make_fleet(sensors, DAYS, step, seed=5, nights=NIGHTS, kinds=kinds):
+        values = dict(zip(sensor.channels, sensor.values.T, strict=True))
+        rows = pl.DataFrame({"ts": sensor.ts, **values}).with_columns(
+            pl.col("ts").dt.replace_time_zone("UTC"), sensor=pl.lit(sensor.name)
+        )
+        write_history(url, rows, options=options)
+
+
+def write_fleet(
+    folder: Path, engine: str = "local", workers: int = 2, address: str = "", sensors: int = 6
+) -> Path:
+    """History and fleet file of a tiny fleet in `folder`; the path of the fleet file."""
+    folder.mkdir(parents=True, exist_ok=True)
+    write_history_of(str(folder / "history"), sensors)
+    file = folder / "fleet.toml"
+    file.write_text(FLEET.format(engine=engine, workers=workers, address=address))
+    return file
+
+
+def run_fleet(file: Path) -> None:
+    """Train every sensor and score every night, through the real flows."""
+    from flows.retrain import retrain
+    from flows.score import score
+
+    as_of, nights = days()
+    retrain(str(file), as_of=as_of)
+    for night in nights:
+        score(str(file), day=night)
+
+
+def objects(folder: Path) -> dict[str, str]:
+    """Name and hash of every object that a run must leave the same: scores, events and models."""
+    found = {}
+    for kind in ("scores", "events", "mlflow/artifacts"):
+        for path in sorted((folder / kind).rglob("*")):
+            if path.is_file():
+                found[str(path.relative_to(folder))] = hashlib.sha256(path.read_bytes()).hexdigest()
+    return found
