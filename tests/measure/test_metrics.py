@@ -66,6 +66,7 @@ def test_the_measures_equal_their_slow_twins_on_a_longer_series():
     assert evaluate(scores, labels, 30) == pytest.approx(slow_evaluate(scores, labels, 30), abs=1e-9)
 
 
+@settings(max_examples=60, deadline=None)
 @given(labelled_scores(), st.integers(0, 14))
 def test_only_the_order_of_the_scores_decides_five_of_the_measures(case, window):
     scores, labels = case
@@ -74,6 +75,7 @@ def test_only_the_order_of_the_scores_decides_five_of_the_measures(case, window)
         assert stretched[name] == pytest.approx(plain[name], abs=1e-9, nan_ok=True)
 
 
+@settings(max_examples=60, deadline=None)
 @given(labelled_scores(), st.integers(0, 14))
 def test_every_measure_lies_between_0_and_1(case, window):
     found = evaluate(*case, window)
