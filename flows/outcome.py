@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from paano.errors import PaanoError, Transient
+from paano.errors import PaanoError, SeriesTooShort, Transient
 
 log = logging.getLogger("paano.flows")
 
@@ -56,6 +56,8 @@ def attempt(work: Callable[[str], Outcome], sensor: str, batch: int = 0) -> Outc
         outcome = work(sensor)
     except Transient:
         raise
+    except SeriesTooShort as error:  # a young sensor is nothing to mend
+        outcome = skipped(sensor, f"no_model: {error}")
     except PaanoError as error:
         log.warning("%s (batch %d) failed: %s", sensor, batch, error)
         outcome = failed(sensor, error)

@@ -20,7 +20,7 @@ from datetime import datetime, timedelta
 import numpy as np
 import polars as pl
 
-from paano.errors import HistoryError, PaanoError
+from paano.errors import HistoryError, PaanoError, SeriesTooShort
 from storage.catalog import Catalog
 from storage.grid import LARGEST, Grid, infer_interval, micros, moment, to_grid
 from storage.layout import HistoryLayout, is_parquet, newest
@@ -228,7 +228,7 @@ class History:
         if interval is None:
             interval = infer_interval(rows.stamps)
         if interval is None:
-            raise HistoryError(
+            raise SeriesTooShort(
                 f"{name}: {len(rows.stamps)} rows in {window} are too few to see the interval; "
                 "set history.interval or the catalogue's"
             )
