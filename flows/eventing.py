@@ -6,17 +6,18 @@ readers and writers. Days that an event may reach back to are read once for the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from datetime import date, datetime, timedelta
+import dataclasses
+from collections.abc import Mapping
+from datetime import date, timedelta
 from typing import TYPE_CHECKING
 
 import polars as pl
-from paano.explain import blame
 
 from flows.outcome import Outcome, attempt, ok
 from flows.parts import Parts
 from paano.calibrate import Calibration
 from paano.events import Event, ScoredRows, Settled, carry_over, settle
+from paano.explain import blame
 from paano.model import PaAno
 from storage.events import EVENT_SCHEMA
 from storage.window import Window
@@ -43,10 +44,6 @@ class StoredRows:
         rows = pl.concat([piece.select(COLUMNS) for piece in known]) if known else pl.DataFrame(schema=ROWS)
         inside = pl.col("ts").is_between(window.start, window.end, closed="left")
         return scored_rows(rows.filter(inside).sort("ts"))
-
-    def version_at(self, sensor: str, moment: datetime) -> int:
-        """The version of the model that gave the score of `moment`."""
-        return int(self.read(sensor, Window(moment, moment + timedelta(microseconds=1))).version[0])
 
     def _day(self, day: date) -> dict[str, pl.DataFrame]:
         """The stored rows of a day that are not already known."""
@@ -106,7 +103,7 @@ def update_events(
         events, unexplained = carry_over(settled[sensor].events, events_of(before, sensor))
         answers = {event.event_id: explain(scored[sensor], event) for event in unexplained}
         events = [answers.get(event.event_id, event) for event in events]
-        found[sensor] = event_rows(events, lambda peak: stored.version_at(sensor, peak))
+        found[sensor] = event_rows(events)
         tonight = [event.severity for event in events if window.start <= event.end < window.end]
         return ok(sensor, events=len(tonight), severity=round(max(tonight, default=0.0), 2))
 
@@ -161,24 +158,14 @@ def explain(night: Night, event: Event) -> Event:
 
 def events_of(stored: pl.DataFrame, sensor: str) -> list[Event]:
     """The stored events of a sensor."""
-    return [
-        Event(
-            **{
-                key: tuple(row[key] or ()) if key == "channels" else row[key]
-                for key in EVENT_SCHEMA
-                if key != "model_version"
-            }
-        )
-        for row in stored.filter(pl.col("sensor") == sensor).iter_rows(named=True)
-    ]
+    names = [field.name for field in dataclasses.fields(Event) if field.name in stored.columns]
+    rows = stored.filter(pl.col("sensor") == sensor).select(names).iter_rows(named=True)
+    return [Event(**{**row, "channels": tuple(row["channels"] or ())}) for row in rows]
 
 
-def event_rows(events: list[Event], version_at: Callable[[datetime], int]) -> pl.DataFrame:
+def event_rows(events: list[Event]) -> pl.DataFrame:
     """Events as the event store keeps them."""
-    rows = [
-        {**{key: getattr(event, key, None) for key in EVENT_SCHEMA}, "channels": list(event.channels)}
-        for event in events
-    ]
-    for row in rows:
-        row["model_version"] = version_at(row["peak"])
-    return pl.DataFrame(rows, schema=EVENT_SCHEMA)
+    rows = [{key: getattr(event, key) for key in EVENT_SCHEMA} for event in events]
+    return pl.DataFrame(
+        [{**row, "channels": list(row["channels"])} for row in rows], schema=EVENT_SCHEMA, orient="row"
+    )

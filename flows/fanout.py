@@ -15,6 +15,7 @@ from typing import Any
 
 from prefect import Task
 from prefect.artifacts import create_progress_artifact, update_progress_artifact
+from prefect.runtime import flow_run
 
 from flows.engine import open_engine
 from flows.outcome import Outcome, failed
@@ -45,8 +46,12 @@ def open_fleet(fleet_file: str) -> Settings:
 
 
 def day_before_now() -> date:
-    """The only look at the clock: the default window of a nightly run."""
-    return (datetime.now(UTC) - timedelta(days=1)).date()
+    """The day before a run was to start, in UTC: the default night, and the only look at the clock.
+
+    A scheduled run that starts late still scores the night it was meant for.
+    """
+    meant = flow_run.scheduled_start_time or datetime.now(UTC)
+    return (meant.astimezone(UTC) - timedelta(days=1)).date()
 
 
 def is_transient(_task: Any, _run: Any, state: Any) -> bool:

@@ -37,8 +37,11 @@ def sweep_models(settings: Settings, dry_run: bool) -> dict[str, Any]:
 
 
 @flow(name="housekeeping")
-def housekeeping(fleet_file: str = "", today: str = "", dry_run: bool = False) -> dict[str, Any]:
+def housekeeping(
+    fleet_file: str = "", today: str = "", dry_run: bool = False, compact: bool = True, sweep: bool = True
+) -> dict[str, Any]:
     """Compact and sweep, as of `today` (by default now)."""
     settings = open_fleet(fleet_file)
     day = date.fromisoformat(today) if today else day_before_now() + timedelta(days=1)
-    return {**compact_stores(settings, day, dry_run), **sweep_models(settings, dry_run)}
+    done = compact_stores(settings, day, dry_run) if compact else {}
+    return {**done, **(sweep_models(settings, dry_run) if sweep else {})}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from dataclasses import dataclass, field
+from datetime import date
 from typing import Any
 
 import polars as pl
@@ -12,7 +13,7 @@ from prefect.artifacts import create_markdown_artifact, create_table_artifact
 from flows.outcome import Outcome, count
 from flows.parts import storage_options
 from flows.settings import Settings
-from paano.errors import RunFailed
+from paano.errors import ObjectMissing, RunFailed
 from storage.keys import model_name
 from storage.objects import open_store
 
@@ -131,3 +132,14 @@ def _flat(outcome: Outcome) -> dict[str, Any]:
 def _counts(report: Report) -> str:
     counts = report.counts
     return f"{len(report.outcomes)} sensors: " + ", ".join(f"{counts[state]} {state}" for state in counts)
+
+
+def last_outcomes(settings: Settings, day: date) -> dict[str, int]:
+    """How many sensors ended in which state in the nightly run of `day`; empty if there was none."""
+    store = open_store(settings.place(settings.run.url), storage_options(settings))
+    try:
+        rows = pl.read_parquet(io.BytesIO(store.get(f"score/{day}.parquet")))
+    except ObjectMissing:
+        return {}
+    states = rows["outcome"].str.split(":").list.first()
+    return {row["outcome"]: row["count"] for row in states.value_counts(sort=True).iter_rows(named=True)}

@@ -23,10 +23,12 @@ import polars as pl
 from flows.eventing import update_events
 from flows.outcome import Outcome, attempt, ok, skipped
 from flows.parts import Parts, pinned_intervals
-from flows.training import cold_start, enough_points, points, when_enough
-from paano import PaAno
+from flows.training import begun, cold_start, enough_points, when_enough
+from paano import Detection, PaAno
 from paano.device import torch_threads
 from paano.errors import HistoryError, PaanoError, Transient
+from paano.events import anomalous
+from paano.explain import reach as blame_reach
 from storage.history import Reading
 from storage.registry import Version
 from storage.scores import SCORE_SCHEMA
@@ -50,6 +52,17 @@ class Champion:
     def tail(self) -> timedelta:
         """How far back before a night rows may still be provisional."""
         return self.model.config.context * self.interval
+
+    @property
+    def lead(self) -> timedelta:
+        """How far before a night the series is scored, so that the tail is exact too."""
+        return 2 * self.tail
+
+    @property
+    def memory(self) -> timedelta:
+        """How far before a night history is read: an event's channels are judged by what came before."""
+        known = blame_reach(self.model.config)[0] * self.interval if self.model.channels > 1 else timedelta(0)
+        return max(self.lead, self.tail + known)
 
 
 @dataclass(frozen=True)
@@ -173,7 +186,7 @@ def read_night(
             key = (parts.settings.history.lookback, pinned.get(sensor))
             groups.setdefault(key, []).append(sensor)
         else:
-            groups.setdefault((2 * champion.tail, champion.interval), []).append(sensor)
+            groups.setdefault((champion.memory, champion.interval), []).append(sensor)
     for (before, interval), members in groups.items():
         intervals = dict.fromkeys(members, interval) if interval else None
         readings |= parts.history.read_many(members, window.widen(before=before), intervals)
@@ -192,18 +205,22 @@ def score_sensor(
     """The night of one sensor. Without a champion it gets an untrained one, if it has history enough."""
     sensor, note = reading.sensor, ""
     if champion is None:
-        past = reading.cut(Window(reading.start, window.start)) if reading.start < window.start else None
-        if past is None or points(past) < enough_points(parts.settings):
+        past = begun(reading.cut(Window(reading.start, window.start)))
+        if past.rows < enough_points(parts.settings):
             rows = rows_without_model(reading.cut(window))
             reason = f"no_model: {when_enough(parts.settings, reading)}"
             return skipped(sensor, reason, rows=rows.height), Night(reading, rows)
         version = cold_start(parts, past)
         champion = open_champion(parts, version, parts.registry.fetch(version))
         note = f"first night, by an untrained model (version {version.version})"
-        reading = reading.cut(Window(max(reading.start, window.start - 2 * champion.tail), window.end))
-    check_channels(champion, reading)
-    with torch_threads(parts.settings.run.threads):
-        rows = rows_of(champion, reading, window)
+    near = reading.cut(window.widen(before=champion.lead))
+    if near.rows:
+        check_channels(champion, near)
+        with torch_threads(parts.settings.run.threads):
+            found = champion.model.detect(near.values, origin=(near.start - EPOCH) // near.interval)
+    else:
+        found = nothing(len(near))
+    rows = rows_of(champion, near, found, window)
     tonight = rows.filter(pl.col("ts") >= window.start)
     if tonight["score"].null_count() == tonight.height:
         note = "no data to score in this window"
@@ -231,10 +248,14 @@ def check_channels(champion: Champion, reading: Reading) -> None:
         )
 
 
-def rows_of(champion: Champion, reading: Reading, window: Window) -> pl.DataFrame:
+def nothing(rows: int) -> Detection:
+    """What is detected in a reading without any value."""
+    none = np.full(rows, np.nan, dtype=np.float32)
+    return Detection(none, np.full(rows, "no_data"), np.zeros(rows, dtype=np.uint16), none, none)
+
+
+def rows_of(champion: Champion, reading: Reading, found: Detection, window: Window) -> pl.DataFrame:
     """Score rows of a reading from the tail before `window` to its end."""
-    origin = (reading.start - EPOCH) // reading.interval
-    found = champion.model.detect(reading.values, origin=origin)
     first = np.datetime64((window.start - champion.tail).replace(tzinfo=None), "us")
     kept = reading.ts >= first
     score = found.score[kept]
@@ -244,7 +265,7 @@ def rows_of(champion: Champion, reading: Reading, window: Window) -> pl.DataFram
             "ts": reading.ts[kept],
             "score": pl.Series(score, dtype=pl.Float32).fill_nan(None),
             "threshold": np.full(kept.sum(), champion.threshold, dtype=np.float32),
-            "anomaly": score > np.float32(champion.threshold),
+            "anomaly": anomalous(score, found.status[kept], champion.threshold),
             "status": found.status[kept].astype(object),
             "coverage": found.coverage[kept],
             "model_version": np.full(kept.sum(), champion.version.version, dtype=np.int32),

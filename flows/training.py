@@ -5,6 +5,7 @@ Everything is decided by the arguments: the same history, settings and seed give
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 import tempfile
@@ -27,6 +28,7 @@ from storage.registry import CHALLENGER, CHAMPION, Version
 from storage.window import Window
 
 UNTRAINED, TRAINED, REFRESHED = "untrained", "trained", "refreshed"
+SMALLEST_TRIAL = 5  # patches of newest history that the review test needs for one fault
 
 
 def sensor_config(settings: Settings, sensor: str) -> PaAnoConfig:
@@ -37,9 +39,13 @@ def sensor_config(settings: Settings, sensor: str) -> PaAnoConfig:
 # -- enough history ------------------------------------------------------------------------------------------
 
 
-def points(reading: Reading) -> int:
-    """Rows at which anything was measured."""
-    return int(np.isfinite(reading.values).any(axis=1).sum())
+def begun(reading: Reading) -> Reading:
+    """The reading from its first measured row on."""
+    there = np.flatnonzero(~np.isnan(reading.values).all(axis=1))
+    first = int(there[0]) if len(there) else len(reading)
+    return dataclasses.replace(
+        reading, start=reading.start + first * reading.interval, values=reading.values[first:]
+    )
 
 
 def enough_points(settings: Settings) -> int:
@@ -48,7 +54,7 @@ def enough_points(settings: Settings) -> int:
 
 def when_enough(settings: Settings, reading: Reading) -> str:
     """How much history there is, and the date on which there will be enough."""
-    have, need = points(reading), enough_points(settings)
+    have, need = reading.rows, enough_points(settings)
     if need * reading.interval > settings.history.lookback:
         room = settings.history.lookback // reading.interval
         return (
@@ -57,9 +63,8 @@ def when_enough(settings: Settings, reading: Reading) -> str:
         )
     if have == 0:
         return f"no points yet, {need} are needed"
-    last = reading.start + (len(reading.values) - 1) * reading.interval
-    ready = last + max(0, need - have) * reading.interval
-    return f"{have} of {need} points, enough on {ready.date() + timedelta(days=1)} if it keeps reporting"
+    ready = reading.end + max(0, need - have) * reading.interval
+    return f"{have} of {need} points, enough on {ready:%Y-%m-%d} if it keeps reporting"
 
 
 # -- new versions --------------------------------------------------------------------------------------------
@@ -80,11 +85,13 @@ def retrain_sensor(parts: Parts, sensor: str, as_of: datetime, champion: Version
     """Train on the history before `as_of`, review on its newest part, register, promote by policy."""
     settings = parts.settings
     window = Window(as_of - settings.history.lookback, as_of)
-    whole = parts.history.read(sensor, window, pinned_intervals(parts).get(sensor))
-    if points(whole) < enough_points(settings):
+    whole = begun(parts.history.read(sensor, window, pinned_intervals(parts).get(sensor)))
+    if whole.rows < enough_points(settings):
         return skipped(sensor, f"no_model: {when_enough(settings, whole)}", why=why)
     config = sensor_config(settings, sensor)
     past, newest = hold_out(whole, settings, config)
+    if len(newest) < SMALLEST_TRIAL * config.patch or past.rows < config.patch:
+        return skipped(sensor, f"too short a history to review a model: {whole.rows} points", why=why)
     mark = recipe(TRAINED, whole, config, settings.retrain.holdout)
     if done := find_recipe(parts, sensor, mark):
         return settle_version(parts, done, champion, why)
@@ -107,6 +114,8 @@ def refresh_sensor(parts: Parts, sensor: str, as_of: datetime, champion: Version
         return skipped(sensor, f"its bank already holds the history up to {since:%Y-%m-%d %H:%M}")
     whole = parts.history.read(sensor, Window(start - lead, as_of), step)
     past, newest = hold_out(whole, settings, model.config)
+    if len(newest) < SMALLEST_TRIAL * model.config.patch:
+        return skipped(sensor, f"too short a history to review a model: {whole.rows} new points")
     mark = recipe(REFRESHED, whole, model.config, champion.digest)
     if done := find_recipe(parts, sensor, mark):
         return settle_version(parts, done, champion, "refresh")
@@ -117,9 +126,10 @@ def refresh_sensor(parts: Parts, sensor: str, as_of: datetime, champion: Version
 
 def hold_out(whole: Reading, settings: Settings, config: PaAnoConfig) -> tuple[Reading, Reading]:
     """History to learn from, and the newest part for the review test (with context before it)."""
-    end = whole.start + len(whole.values) * whole.interval
-    # A short history gives a quarter at most.
-    kept = min(settings.retrain.holdout, len(whole.values) // 4 * whole.interval)
+    end = whole.end
+    # A short history gives what the review test needs, and a third at most.
+    least = SMALLEST_TRIAL * config.patch * whole.interval
+    kept = min(max(settings.retrain.holdout, least), len(whole) // 3 * whole.interval)
     lead = min(config.context * whole.interval, end - kept - whole.start)
     return whole.cut(Window(whole.start, end - kept)), whole.cut(Window(end - kept - lead, end))
 
@@ -207,14 +217,13 @@ def recipe(kind: str, reading: Reading, config: PaAnoConfig, *more: Any) -> str:
 
 def facts_of(reading: Reading, kind: str) -> dict[str, Any]:
     """What goes into model.json beside the model."""
-    end = reading.start + len(reading.values) * reading.interval
     return {
         "sensor": reading.sensor,
         "kind": kind,
         "interval_seconds": reading.interval.total_seconds(),
         "channel_names": list(reading.channels),
         "window_start": reading.start.isoformat(),
-        "window_end": end.isoformat(),
+        "window_end": reading.end.isoformat(),
         "data_digest": reading.digest,
     }
 

@@ -1,0 +1,254 @@
+"""The `paano` command. Heavy imports stay inside the commands: `paano --help` answers at once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from flows import cli_look, cli_review
+from flows.console import (
+    FAILED,
+    Commands,
+    Debug,
+    File,
+    Json,
+    Sensors,
+    load,
+    progress,
+    say_json,
+    screen,
+    table,
+)
+from flows.evaluate import command as evaluate_command
+from paano.errors import ConfigError
+
+if TYPE_CHECKING:
+    from flows.report import Report
+
+app = typer.Typer(
+    cls=Commands,
+    help="An anomaly model for every sensor of a fleet: train, register, score every night.",
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+)
+
+
+def example(text: str) -> str:
+    """The last line of a command's help."""
+    return f"Example: [bold]{text}[/]"
+
+
+@app.command(epilog=example("paano init plant --name plant --history s3://plant/history"))
+def init(
+    folder: Annotated[Path, typer.Argument(help="Where the fleet file goes.")] = Path("."),
+    name: Annotated[str, typer.Option(help="Name of the fleet.")] = "fleet",
+    history: Annotated[str, typer.Option(help="Folder or URL of the history.")] = "history",
+    scores: Annotated[str, typer.Option(help="Folder or URL for scores.")] = "scores",
+    events: Annotated[str, typer.Option(help="Folder or URL for events.")] = "events",
+    force: Annotated[bool, typer.Option("--force", help="Replace a fleet file that is there.")] = False,
+    debug: Debug = False,
+) -> None:
+    """Write a fleet file with every key and its meaning."""
+    from flows.fleetfile import render
+    from flows.settings import DEFAULT_FILE, Settings
+
+    path = folder / DEFAULT_FILE
+    if path.exists() and not force:
+        raise ConfigError(f"{path} is there already; --force replaces it")
+    values = {"fleet": {"name": name}, "history": {"url": history}, "scores": {"url": scores}}
+    settings = Settings.from_dict({**values, "events": {"url": events}})
+    folder.mkdir(parents=True, exist_ok=True)
+    path.write_text(render(settings), encoding="utf-8")
+    screen.print(f"wrote {path}; next: `paano doctor -f {path}`")
+
+
+@app.command(epilog=example("paano demo"))
+def demo(
+    folder: Annotated[Path | None, typer.Option(help="Where everything goes (demo, or demo-s3).")] = None,
+    s3: Annotated[bool, typer.Option("--s3", help="On a real S3, Prefect and MLflow server.")] = False,
+    sensors: Annotated[int, typer.Option(min=12, help="Sensors of the made-up fleet.")] = 12,
+    as_json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Make a fleet, train it, score three nights and compare with the faults that were planted."""
+    from flows.demo import run
+
+    verdict = run(folder or Path("demo-s3" if s3 else "demo"), s3=s3, sensors=sensors, as_json=as_json)
+    raise typer.Exit(0 if verdict else FAILED)
+
+
+@app.command(epilog=example("paano score --day 2026-11-15"))
+def score(
+    sensors: Sensors = None,
+    day: Annotated[str, typer.Option(help="The night, YYYY-MM-DD (default: the day before).")] = "",
+    file: File = "",
+    as_json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Score a night: a score for every time step, events, and the rest of the night before."""
+    _run("score", file, as_json, day=_day(day), sensors=sensors or None)
+
+
+@app.command(epilog=example("paano backfill --first 2026-10-01 --last 2026-10-31"))
+def backfill(
+    first: Annotated[str, typer.Option(help="First night, YYYY-MM-DD.")],
+    last: Annotated[str, typer.Option(help="Last night, YYYY-MM-DD.")],
+    sensors: Sensors = None,
+    again: Annotated[bool, typer.Option("--again", help="Also nights that are scored already.")] = False,
+    file: File = "",
+    as_json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Score many nights, oldest first. Begun again, it goes on where it stopped."""
+    _run("backfill", file, as_json, first=_day(first), last=_day(last), sensors=sensors or None, again=again)
+
+
+@app.command(epilog=example("paano retrain pump-17"))
+def retrain(
+    sensors: Sensors = None,
+    as_of: Annotated[str, typer.Option(help="Train on history before this day or time, UTC.")] = "",
+    file: File = "",
+    as_json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Retrain the sensors that are due, or those named, and promote them by policy."""
+    _run("retrain", file, as_json, as_of=_moment(as_of), sensors=sensors or None)
+
+
+@app.command(epilog=example("paano refresh pump-17"))
+def refresh(
+    sensors: Sensors = None,
+    as_of: Annotated[str, typer.Option(help="Use history before this day or time, UTC.")] = "",
+    file: File = "",
+    as_json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Put recent normal data into the models' banks, without training."""
+    _run("refresh", file, as_json, as_of=_moment(as_of), sensors=sensors or None)
+
+
+@app.command(epilog=example("paano compact --dry-run"))
+def compact(
+    today: Annotated[str, typer.Option(help="As of this day, YYYY-MM-DD.")] = "",
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be done.")] = False,
+    file: File = "",
+    as_json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Join the small objects of closed days; let days go that are older than scores.keep."""
+    _house(file, as_json, today=_day(today), dry_run=dry_run, sweep=False)
+
+
+@app.command(epilog=example("paano sweep --dry-run"))
+def sweep(
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be done.")] = False,
+    file: File = "",
+    as_json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Remove model files that no version points to."""
+    _house(file, as_json, dry_run=dry_run, compact=False)
+
+
+@app.command(epilog=example("paano serve"))
+def serve(file: File = "", debug: Debug = False) -> None:
+    """Run nightly scoring, weekly retraining and housekeeping on this machine."""
+    settings = load(file)
+    from flows.serve import serve_fleet
+
+    serve_fleet(settings, file or "fleet.toml")
+
+
+@app.command(epilog=example("paano doctor"))
+def doctor(file: File = "", as_json: Json = False, debug: Debug = False) -> None:
+    """Check the fleet file, stores, registry, Prefect, device and versions, and say how to mend each."""
+    from flows.doctor import examine
+
+    findings = examine(file or "fleet.toml")
+    if as_json:
+        say_json([finding.to_dict() for finding in findings])
+    else:
+        table("paano doctor", [finding.to_dict() for finding in findings])
+    raise typer.Exit(FAILED if any(finding.state == "bad" for finding in findings) else 0)
+
+
+app.command("evaluate", epilog=example("paano evaluate TSB-AD-U-Tuning --files '*NAB*'"))(evaluate_command)
+cli_look.register(app, example)
+app.add_typer(cli_review.make(example), name="review")
+
+
+# -- running flows -------------------------------------------------------------------------------------------
+
+
+def _run(name: str, file: str, as_json: bool, **arguments: Any) -> None:
+    """Run a flow in this process with a progress bar and print its outcomes."""
+    load(file)
+    with progress(shown=not as_json):
+        report = call_flow(name, file, **arguments)
+    if as_json:
+        say_json(report.to_dict())
+    else:
+        show_report(report)
+
+
+def call_flow(name: str, file: str, **arguments: Any) -> Report:
+    """The report of a flow run; RunFailed if too many sensors failed."""
+    import importlib
+
+    flow = getattr(importlib.import_module(f"flows.{name}"), name)
+    given = {key: value for key, value in arguments.items() if value is not None}
+    return flow(fleet_file=file or "fleet.toml", **given)
+
+
+def show_report(report: Report) -> None:
+    from flows.report import badness
+
+    rows = [outcome.to_dict() for outcome in sorted(report.outcomes, key=badness)]
+    shown = rows[:40]
+    for row in shown:
+        row.pop("batch", None)
+    table(f"{report.flow} {report.title}", shown)
+    if len(rows) > len(shown):
+        screen.print(f"… and {len(rows) - len(shown)} more; --json gives all")
+    for note in report.notes:
+        screen.print(f"[yellow]note[/] {note}")
+    counts = report.counts
+    screen.print(", ".join(f"{number} {state}" for state, number in counts.items() if number) or "no sensors")
+
+
+def _house(file: str, as_json: bool, **arguments: Any) -> None:
+    load(file)
+    from flows.housekeeping import housekeeping
+
+    done = housekeeping(fleet_file=file or "fleet.toml", **arguments)
+    say_json(done) if as_json else table("housekeeping", [{"what": k, "number": v} for k, v in done.items()])
+
+
+def _day(text: str) -> str:
+    """An ISO date as given, or empty; ConfigError for anything else."""
+    from datetime import date
+
+    try:
+        return date.fromisoformat(text).isoformat() if text else ""
+    except ValueError:
+        raise ConfigError(f"{text!r} is not a day; write YYYY-MM-DD") from None
+
+
+def _moment(text: str) -> str:
+    from datetime import datetime
+
+    try:
+        return datetime.fromisoformat(text).isoformat() if text else ""
+    except ValueError:
+        raise ConfigError(f"{text!r} is not a time; write YYYY-MM-DD or YYYY-MM-DDTHH:MM") from None
+
+
+def main() -> None:
+    app()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,230 @@
+"""`paano doctor`: look at everything a fleet needs and say how to mend what is wrong."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+from flows.settings import PREFIX, Settings
+from paano.errors import Conflict, PaanoError
+
+OK, WARN, BAD = "ok", "warn", "bad"
+
+# Combinations that were seen to break: package, from version (and below version), what happens.
+KNOWN_BAD = [
+    ("fastapi", "0.155", "", "the Prefect server does not import"),
+    ("fastapi", "0.151", "0.155", "`prefect deploy` ends with HTTP 422"),
+    ("sqlalchemy", "2.1", "", "the Prefect server never creates a scheduled run"),
+    ("prefect", "3.9", "", "not tried with this release"),
+    ("mlflow", "3.18", "", "not tried with this release"),
+    ("polars", "3", "", "not tried with this release"),
+]
+NEEDED = ["numpy", "torch", "scikit-learn", "polars", "prefect", "mlflow", "s3fs", "safetensors"]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that was looked at."""
+
+    check: str
+    state: str  # ok, warn, bad
+    says: str
+    remedy: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def examine(fleet_file: str) -> list[Finding]:
+    """Every finding, the fleet file first; without a readable one only what does not depend on it."""
+    findings = [*versions(), *variables()]
+    try:
+        settings = Settings.load(fleet_file)
+    except PaanoError as error:
+        remedy = "correct the keys named, or begin with `paano init`"
+        return [Finding("fleet file", BAD, str(error), remedy), *findings]
+    from flows.console import prepare
+
+    prepare(settings)
+    findings.insert(0, Finding("fleet file", OK, f"{fleet_file}: fleet {settings.fleet.name}"))
+    for check in (history, scores, events, registry, prefect, device, space):
+        findings += _careful(check, settings)
+    return findings
+
+
+def _careful(check: Callable[[Settings], Iterator[Finding]], settings: Settings) -> list[Finding]:
+    """The findings of one check; its failure is a finding too."""
+    name = check.__name__
+    try:
+        return list(check(settings))
+    except PaanoError as error:
+        return [Finding(name, BAD, str(error), "see the message")]
+    except (OSError, ImportError, RuntimeError) as error:
+        return [Finding(name, BAD, f"{type(error).__name__}: {error}", "see the message")]
+
+
+def versions(installed: Callable[[str], str] = version) -> Iterator[Finding]:
+    """Packages that are missing, or known not to work together."""
+    from packaging.version import Version
+
+    found = {}
+    for package in dict.fromkeys([*NEEDED, *(name for name, *_ in KNOWN_BAD)]):
+        try:
+            found[package] = Version(installed(package))
+        except PackageNotFoundError:
+            yield Finding(
+                "versions", BAD, f"{package} is not installed", "pip install -c constraints.txt -e ."
+            )
+    wrong = False
+    for package, low, high, effect in KNOWN_BAD:
+        have = found.get(package)
+        if have and have >= Version(low) and not (high and have >= Version(high)):
+            wrong = True
+            remedy = f"pip install '{package}<{low}', or `make setup`, which uses constraints.txt"
+            yield Finding("versions", BAD, f"{package} {have}: {effect}", remedy)
+    if not wrong:
+        yield Finding("versions", OK, ", ".join(f"{name} {number}" for name, number in found.items()))
+
+
+def variables() -> Iterator[Finding]:
+    """PAANO_… variables that mean nothing are most likely misspelt."""
+    import difflib
+
+    from flows.variables import KNOWN_VARIABLES
+
+    ours = sorted(name for name in os.environ if name.startswith(PREFIX))
+    for name in ours:
+        if name not in KNOWN_VARIABLES:
+            near = difflib.get_close_matches(name, KNOWN_VARIABLES, n=1)
+            remedy = f"did you mean {near[0]}?" if near else "unset it; the fleet file lists what there is"
+            yield Finding("variables", WARN, f"{name} is set and means nothing", remedy)
+    known = [name for name in ours if name in KNOWN_VARIABLES]
+    yield Finding("variables", OK, f"set: {', '.join(known)}" if known else "no PAANO_… variable is set")
+
+
+def history(settings: Settings) -> Iterator[Finding]:
+    from flows.parts import open_history
+
+    names = open_history(settings).sensors().sensors
+    where = settings.place(settings.history.url)
+    if names:
+        yield Finding("history", OK, f"{len(names)} sensors in {where}")
+    else:
+        remedy = "correct history.url, history.layout or history.path; the README shows both layouts"
+        yield Finding("history", BAD, f"no sensors in {where}", remedy)
+
+
+def scores(settings: Settings) -> Iterator[Finding]:
+    yield from _store("scores", settings, settings.scores.url)
+
+
+def events(settings: Settings) -> Iterator[Finding]:
+    yield from _store("events", settings, settings.events.url)
+
+
+def _store(name: str, settings: Settings, url: str) -> Iterator[Finding]:
+    """Write, read, write on a condition, and remove an object of our own."""
+    from flows.parts import storage_options
+    from storage.objects import open_store
+
+    store = open_store(settings.place(url), storage_options(settings))
+    key = f".paano/doctor-{secrets.token_hex(6)}"
+    try:
+        etag = store.put(key, b"paano", if_absent=True)
+        if store.get(key) != b"paano":
+            yield Finding(
+                name, BAD, f"{store.url}: reads something else than was written", "use another store"
+            )
+        refused = [_refused(store, key, if_absent=True), _refused(store, key, if_match="0" * 32)]
+        store.put(key, b"again", if_match=etag)
+    finally:
+        store.delete(key)
+    if all(refused):
+        yield Finding(name, OK, f"{store.url}: read, write, conditional write")
+    else:
+        remedy = "use a store that knows If-Match and If-None-Match, or let only one run write at a time"
+        yield Finding(name, BAD, f"{store.url}: ignores conditions on writes", remedy)
+
+
+def _refused(store: Any, key: str, **condition: Any) -> bool:
+    try:
+        store.put(key, b"other", **condition)
+    except Conflict:
+        return True
+    return False
+
+
+def registry(settings: Settings) -> Iterator[Finding]:
+    from flows.parts import open_registry
+
+    began = time.perf_counter()
+    champions = open_registry(settings).champions()
+    took = time.perf_counter() - began
+    if champions.stale:
+        remedy = "start the MLflow server or correct registry.tracking_uri; scoring goes on from the cache"
+        yield Finding("registry", WARN, f"away ({champions.reason}); models as of {champions.seen}", remedy)
+    else:
+        yield Finding(
+            "registry", OK, f"{_public(settings.tracking_uri)}: {len(champions)} champions in {took:.1f} s"
+        )
+
+
+def prefect(settings: Settings) -> Iterator[Finding]:
+    address = os.environ.get("PREFECT_API_URL")
+    if not address:
+        yield Finding("prefect", OK, f"embedded, data in {os.environ['PREFECT_HOME']}")
+        if settings.run.engine != "local":
+            remedy = "`prefect server start`, then set PREFECT_API_URL"
+            says = f"run.engine = {settings.run.engine} on other machines needs a server of its own"
+            yield Finding("prefect", WARN, says, remedy)
+        return
+    try:
+        urllib.request.urlopen(f"{address.rstrip('/')}/health", timeout=5).close()
+        yield Finding("prefect", OK, f"{_public(address)} answers")
+    except OSError as error:
+        remedy = "start it, correct PREFECT_API_URL, or unset it for the embedded server"
+        yield Finding("prefect", BAD, f"{_public(address)} does not answer: {error}", remedy)
+
+
+def device(settings: Settings) -> Iterator[Finding]:
+    import torch
+
+    from flows.engine import cores
+    from paano.device import pick_device
+
+    run = settings.run
+    place = pick_device(run.device)
+    workers = run.workers or cores(run.threads)
+    yield Finding(
+        "device", OK, f"{place}, torch {torch.__version__}, {workers} workers of {run.threads} threads"
+    )
+    if place.type == "cpu" and workers * run.threads > max(1, os.cpu_count() or 1):
+        says = f"{workers} workers of {run.threads} torch threads on {os.cpu_count()} cores"
+        yield Finding(
+            "device", WARN, says, "lower run.workers or run.threads: together they should equal the cores"
+        )
+
+
+def space(settings: Settings) -> Iterator[Finding]:
+    free = shutil.disk_usage(settings.folder).free / 2**30
+    need = settings.registry.cache_gb
+    if free < min(need, 1.0):
+        yield Finding("space", BAD, f"{free:.1f} GB free at {settings.folder}", "make room")
+    elif free < need:
+        remedy = "lower registry.cache_gb or make room"
+        yield Finding("space", WARN, f"{free:.1f} GB free, the model cache may take {need:g} GB", remedy)
+    else:
+        yield Finding("space", OK, f"{free:.0f} GB free at {settings.folder}")
+
+
+def _public(address: str) -> str:
+    """An address without user and password."""
+    scheme, mark, rest = address.partition("://")
+    return f"{scheme}{mark}{rest.rpartition('@')[2]}" if mark else address
