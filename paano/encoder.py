@@ -56,11 +56,7 @@ class Encoder(nn.Module):
         self.convs = nn.ModuleList()
         self.norms = nn.ModuleList()
         for inputs, outputs, kernel in layer_shapes(config, channels):
-            conv = nn.utils.skip_init(
-                nn.Conv2d, inputs, outputs, (1, kernel), padding=(0, kernel // 2), bias=False
-            )
-            nn.init.kaiming_uniform_(conv.weight, a=math.sqrt(5), generator=generator)  # torch's own choice
-            self.convs.append(conv.to(memory_format=torch.channels_last))
+            self.convs.append(Conv(inputs, outputs, kernel, generator))
             self.norms.append(nn.BatchNorm2d(outputs))
 
     def forward(self, patches: Tensor) -> Tensor:
@@ -115,14 +111,38 @@ class FoldedEncoder:
         return x.mean(dim=(2, 3)).float()  # [n, D]
 
 
+class Conv(nn.Module):
+    """[n, in, 1, w] → [n, out, 1, w], "same" padding, no bias. nn.Conv2d draws from the global generator."""
+
+    def __init__(self, inputs: int, outputs: int, kernel: int, generator: torch.Generator):
+        super().__init__()
+        weight = torch.empty(outputs, inputs, 1, kernel, memory_format=torch.channels_last)
+        self.weight = nn.Parameter(_drawn(weight, inputs * kernel, generator))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.conv2d(x, self.weight, padding=(0, self.weight.shape[3] // 2))
+
+
+class Linear(nn.Module):
+    """[…, in] → […, out]. nn.Linear draws from the global generator."""
+
+    def __init__(self, inputs: int, outputs: int, generator: torch.Generator):
+        super().__init__()
+        self.weight = nn.Parameter(_drawn(torch.empty(outputs, inputs), inputs, generator))
+        self.bias = nn.Parameter(_drawn(torch.empty(outputs), inputs, generator))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.linear(x, self.weight, self.bias)
+
+
 class Heads(nn.Module):
     """g and c; needed in training only and not kept (paper, section 3.1)."""
 
     def __init__(self, size: int, generator: torch.Generator):
         super().__init__()
-        self.first = _linear(size, PROJECTION, generator)
-        self.second = _linear(PROJECTION, PROJECTION, generator)
-        self.classifier = _linear(2 * size, 1, generator)
+        self.first = Linear(size, PROJECTION, generator)
+        self.second = Linear(PROJECTION, PROJECTION, generator)
+        self.classifier = Linear(2 * size, 1, generator)
 
     def project(self, h: Tensor) -> Tensor:
         """[n, D] → [n, 256]"""
@@ -138,9 +158,7 @@ def as_image(patches: Tensor) -> Tensor:
     return patches.permute(0, 2, 1).unsqueeze(2)
 
 
-def _linear(inputs: int, outputs: int, generator: torch.Generator) -> nn.Linear:
-    layer = nn.utils.skip_init(nn.Linear, inputs, outputs)
-    bound = 1 / math.sqrt(inputs)
-    nn.init.kaiming_uniform_(layer.weight, a=math.sqrt(5), generator=generator)
-    nn.init.uniform_(layer.bias, -bound, bound, generator=generator)
-    return layer
+def _drawn(tensor: Tensor, fan_in: int, generator: torch.Generator) -> Tensor:
+    """Uniform within ±1/√fan_in, which is what torch's own layers start from."""
+    bound = 1 / math.sqrt(fan_in)
+    return tensor.uniform_(-bound, bound, generator=generator)

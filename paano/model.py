@@ -284,7 +284,8 @@ class PaAno:
 def may_gain_patches(series: Series, patch: int) -> np.ndarray:
     """bool [N]: rows that a patch may still cover when more rows arrive at the end."""
     rows = len(series)
-    reach = np.zeros(rows, dtype=bool)
     broken = np.flatnonzero(~series.pending)
-    reach[max(rows - patch + 1, broken[-1] + 1 if len(broken) else 0, 0) :] = True
-    return reach
+    after = broken[-1] + 1 if len(broken) else 0  # nothing before can change
+    hole = np.flatnonzero(~series.usable[after:])  # at the end, short enough to be bridged by what comes
+    whole = after + hole[0] if len(hole) else rows  # patches that end here exist already
+    return np.arange(rows) >= max(after, whole - patch + 1)

@@ -68,8 +68,8 @@ def spread(scores: np.ndarray, starts: np.ndarray, rows: int, patch: int) -> tup
     total[starts + patch] -= scores[there]
     count[starts + patch] -= 1
     total, count = np.cumsum(total)[:rows], np.cumsum(count)[:rows]
-    with np.errstate(invalid="ignore"):
-        points = np.where(count > 0, np.maximum(total, 0) / count, np.nan)
+    points = np.full(rows, np.nan)
+    np.divide(np.maximum(total, 0), count, out=points, where=count > 0)
     return points, count
 
 
