@@ -38,5 +38,7 @@ def backfill(
     if champions.stale:
         raise ConfigError("the registry is away; a backfill must not run on models that may be out of date")
     batches = plan_shards(names, shards, settings.run.max_tasks)
-    outcomes = fan_out("backfill", score_batch, batches, settings, champions, days=days, resume=not again)
+    outcomes = fan_out(
+        "backfill", score_batch, batches, settings, {"versions": champions}, days=days, resume=not again
+    )
     return finish(Report("backfill", f"{first} to {last}", outcomes, facts={"nights": len(days)}), settings)

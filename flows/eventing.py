@@ -17,7 +17,7 @@ from flows.outcome import Outcome, attempt, ok
 from flows.parts import Parts
 from paano.calibrate import Calibration
 from paano.events import Event, ScoredRows, Settled, carry_over, settle
-from paano.explain import blame
+from paano.explain import explain, reach
 from paano.model import PaAno
 from storage.events import EVENT_SCHEMA
 from storage.window import Window
@@ -95,13 +95,14 @@ def update_events(
                 sensor=sensor,
                 merge=merge_of(parts, night),
                 interval=night.champion.interval,
+                longest=parts.settings.alarms.longest,
                 calibration=lambda version: calibration_of(parts, night, version),
             )
         return ok(sensor, events=0, severity=0.0)
 
     def explain_one(sensor: str) -> Outcome:
         events, unexplained = carry_over(settled[sensor].events, events_of(before, sensor))
-        answers = {event.event_id: explain(scored[sensor], event) for event in unexplained}
+        answers = {event.event_id: explained(scored[sensor], event) for event in unexplained}
         events = [answers.get(event.event_id, event) for event in events]
         found[sensor] = event_rows(events)
         tonight = [event.severity for event in events if window.start <= event.end < window.end]
@@ -144,16 +145,16 @@ def calibration_of(parts: Parts, night: Night, version: int) -> Calibration:
     return PaAno.load(parts.registry.fetch(former), device="cpu").calibration
 
 
-def explain(night: Night, event: Event) -> Event:
-    """The event with the channels to blame, if its peak is in tonight's reading."""
-    reading = night.reading
-    if len(reading.channels) == 1:
-        return event.explained(reading.channels)
+def explained(night: Night, event: Event) -> Event:
+    """The event with the channels to blame and what spoke, if its peak is in tonight's reading."""
+    reading, model = night.reading, night.champion.model
     row = (event.peak - reading.start) // reading.interval
-    if not 0 <= row < len(reading.values):
-        return event
-    shares = blame(night.champion.model, reading.values, row, top=TOP_CHANNELS)
-    return event.explained(reading.channels[index] for index, _ in shares)
+    if not 0 <= row < len(reading):
+        return event.explained(reading.channels) if len(reading.channels) == 1 else event
+    before, after = reach(model.config)
+    first = max(0, row - before)  # always the same rows around a peak, whichever night looks at it
+    answer = explain(model, reading.values[first : row + after + 1], row - first, top=TOP_CHANNELS)
+    return event.explained((reading.channels[index] for index, _ in answer.channels), answer.kind)
 
 
 def events_of(stored: pl.DataFrame, sensor: str) -> list[Event]:

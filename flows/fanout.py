@@ -6,6 +6,7 @@ sensors and not the end of the run. The run fails when more sensors failed than 
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -22,7 +23,11 @@ from flows.outcome import Outcome, failed
 from flows.plan import Batch
 from flows.settings import DEFAULT_FILE, Settings
 from paano.errors import PaanoError, Transient
-from storage.registry import Version
+
+logging.getLogger("prefect.task_runs").addFilter(
+    # Said of every task with a time limit on threads; the comment of run.time_limit says it once.
+    lambda record: "cannot interrupt blocking operations" not in record.getMessage()
+)
 
 BACK_OFF = [5.0, 30.0, 120.0]  # seconds before each further try; the last one repeats
 
@@ -70,14 +75,14 @@ def fan_out(
     task: Task,
     batches: list[Batch],
     settings: Settings,
-    versions: Mapping[str, Version],
+    by_sensor: Mapping[str, Mapping[str, Any]],
     *,
     gpus: float = 0.0,
     **arguments: Any,
 ) -> list[Any]:
     """The values of `task` for all batches, in the order of the batches; a lost batch gives failed outcomes.
 
-    A task gets its batch, the settings, the champions of its sensors and `arguments`.
+    A task gets its batch, the settings, of each mapping in `by_sensor` the part for its sensors, `arguments`.
     """
     run = settings.run
     task = task.with_options(
@@ -94,8 +99,11 @@ def fan_out(
     ) as engine:
         futures = {}
         for batch in batches:
-            known = {sensor: versions[sensor] for sensor in batch.sensors if sensor in versions}
-            futures[engine.submit(task, batch=batch, settings=plain, versions=known, **arguments)] = batch
+            cut = {
+                name: {sensor: values[sensor] for sensor in batch.sensors if sensor in values}
+                for name, values in by_sensor.items()
+            }
+            futures[engine.submit(task, batch=batch, settings=plain, **cut, **arguments)] = batch
         for future in engine.as_completed(futures):
             batch = futures[future]
             value = engine.result(future)

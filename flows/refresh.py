@@ -39,5 +39,7 @@ def refresh(fleet_file: str = "", as_of: str = "", sensors: list[str] | None = N
     names = choose_sensors(parts, sensors)
     champions = parts.registry.champions(names)
     batches = plan_sensors(names, settings.run.max_tasks)
-    outcomes = fan_out("refresh", refresh_batch, batches, settings, champions, as_of=moment.isoformat())
+    outcomes = fan_out(
+        "refresh", refresh_batch, batches, settings, {"versions": champions}, as_of=moment.isoformat()
+    )
     return finish(Report("refresh", f"{moment:%Y-%m-%d %H%M}", outcomes), settings)

@@ -15,7 +15,8 @@ from flows.parts import choose_sensors, fix_shards, open_parts, parts_for
 from flows.plan import Batch, plan_sensors, plan_shards, shard_members
 from flows.report import Report, finish
 from flows.settings import Settings
-from flows.training import retrain_sensor
+from flows.together import GROUP
+from flows.training import retrain_group, retrain_sensor
 from paano.device import pick_device
 from storage.registry import Version
 from storage.window import Window
@@ -40,11 +41,14 @@ def train_batch(
 ) -> list[Outcome]:
     """A new version for each sensor of the batch."""
     parts, moment = parts_for(settings), datetime.fromisoformat(as_of)
-    device = str(pick_device(parts.settings.run.device))
+    run = parts.settings.run
+    device = str(pick_device(run.device))
+    if device.startswith("cuda"):
+        with gpu_slot(device, run.engine):
+            return retrain_group(parts, batch.sensors, moment, versions, why, batch.number)
 
     def train_one(sensor: str) -> Outcome:
-        with gpu_slot(device, parts.settings.run.engine):
-            return retrain_sensor(parts, sensor, moment, versions.get(sensor), why[sensor])
+        return retrain_sensor(parts, sensor, moment, versions.get(sensor), why[sensor])
 
     return [attempt(train_one, sensor, batch.number) for sensor in batch.sensors]
 
@@ -61,19 +65,18 @@ def retrain(fleet_file: str = "", as_of: str = "", sensors: list[str] | None = N
     half = max(1, settings.run.max_tasks // 2)  # two rounds share the limit of task runs
 
     batches = plan_shards(names, shards, half)
-    found = fan_out(
-        "check", check_batch, batches, settings, champions, as_of=moment.isoformat(), asked=bool(sensors)
-    )
+    known, when = {"versions": champions}, moment.isoformat()
+    found = fan_out("check", check_batch, batches, settings, known, as_of=when, asked=bool(sensors))
     checks = [check for check in found if isinstance(check, Check)]
     outcomes = [outcome for outcome in found if isinstance(outcome, Outcome)]  # of batches that were lost
     outcomes += [skipped(check.sensor, "not due", **check.figures) for check in checks if not check.due]
 
     due = {check.sensor: check.why for check in checks if check.due}
-    batches = plan_sensors(due, half)
-    share = gpu_share(settings)
-    outcomes += fan_out(
-        "train", train_batch, batches, settings, champions, gpus=share, as_of=moment.isoformat(), why=due
-    )
+    # On a GPU several sensors are trained at once, so a batch holds several.
+    together = GROUP if settings.run.device == "cuda" else 1
+    batches = plan_sensors(due, min(half, max(1, -(-len(due) // together))))
+    known["why"] = due
+    outcomes += fan_out("train", train_batch, batches, settings, known, gpus=gpu_share(settings), as_of=when)
     return finish(Report("retrain", f"{moment:%Y-%m-%d %H%M}", outcomes, facts={"due": len(due)}), settings)
 
 
@@ -87,6 +90,4 @@ def moment_of(as_of: str) -> datetime:
 
 def gpu_share(settings: Settings) -> float:
     """How much of a GPU a training batch takes: nothing where models compute on the CPU."""
-    if settings.run.engine == "local" or settings.run.device == "cpu":
-        return 0.0
-    return settings.run.gpus if settings.run.device == "cuda" else 0.0
+    return settings.run.gpus if settings.run.device == "cuda" and settings.run.engine != "local" else 0.0

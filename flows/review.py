@@ -81,8 +81,7 @@ def review(fleet_file: str = "", as_of: str = "", sensors: list[str] | None = No
         review_batch,
         batches,
         settings,
-        champions,
-        challengers=dict(challengers),
+        {"versions": champions, "challengers": challengers},
         as_of=moment.isoformat(),
     )
     return finish(Report("review", f"{moment:%Y-%m-%d %H%M}", outcomes), settings)

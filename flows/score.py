@@ -44,6 +44,8 @@ def score(fleet_file: str = "", day: str = "", sensors: list[str] | None = None)
     shards = fix_shards(parts, len(names))
     champions = parts.registry.champions(names)
     batches = plan_shards(names, shards, settings.run.max_tasks)
-    outcomes = fan_out("score", score_batch, batches, settings, champions, days=[night.isoformat()])
+    outcomes = fan_out(
+        "score", score_batch, batches, settings, {"versions": champions}, days=[night.isoformat()]
+    )
     notes = [f"the registry was away, models are as of {champions.seen}"] if champions.stale else []
     return finish(Report("score", f"{night}", outcomes, notes, {"day": night.isoformat()}), settings)

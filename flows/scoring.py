@@ -28,7 +28,7 @@ from paano import Detection, PaAno
 from paano.device import torch_threads
 from paano.errors import HistoryError, PaanoError, Transient
 from paano.events import anomalous
-from paano.explain import reach as blame_reach
+from paano.explain import reach as explain_reach
 from storage.history import Reading
 from storage.registry import Version
 from storage.scores import SCORE_SCHEMA
@@ -61,8 +61,7 @@ class Champion:
     @property
     def memory(self) -> timedelta:
         """How far before a night history is read: an event's channels are judged by what came before."""
-        known = blame_reach(self.model.config)[0] * self.interval if self.model.channels > 1 else timedelta(0)
-        return max(self.lead, self.tail + known)
+        return max(self.lead, self.tail + explain_reach(self.model.config)[0] * self.interval)
 
 
 @dataclass(frozen=True)

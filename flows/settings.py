@@ -130,6 +130,7 @@ class AlarmSettings(Section):
     merge: Duration | None = Field(
         None, description="alarms with a shorter break are one event; left out: half a patch, as calibrated"
     )
+    longest: Duration = Field(timedelta(days=7), description="a longer event is cut into several")
     thresholds: dict[str, float] = Field({}, description="threshold by sensor instead of the calibrated one")
 
 

@@ -9,20 +9,23 @@ import dataclasses
 import hashlib
 import json
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
 import numpy as np
 
 from flows import pictures
-from flows.outcome import Outcome, ok, skipped
+from flows.outcome import Outcome, attempt, ok, skipped
 from flows.parts import Parts, pinned_intervals
 from flows.plan import sensor_seed
 from flows.settings import Settings
+from flows.together import fit_together
 from flows.trial import Trial, Verdict, judge, try_model
 from paano import PaAno, PaAnoConfig
-from paano.device import torch_threads
+from paano.device import pick_device, torch_threads
+from paano.errors import PaanoError
 from storage.history import Reading
 from storage.registry import CHALLENGER, CHAMPION, Version
 from storage.window import Window
@@ -81,8 +84,66 @@ def cold_start(parts: Parts, past: Reading) -> Version:
     return save_version(parts, model, facts, tags, text, alias=CHAMPION)
 
 
+@dataclass(frozen=True)
+class Candidate:
+    """A model that is about to be made: what it learns from and what it is reviewed on."""
+
+    config: PaAnoConfig
+    past: Reading
+    newest: Reading
+    champion: Version | None
+    kind: str
+    recipe: str
+    why: str
+
+
 def retrain_sensor(parts: Parts, sensor: str, as_of: datetime, champion: Version | None, why: str) -> Outcome:
     """Train on the history before `as_of`, review on its newest part, register, promote by policy."""
+    candidate = prepare_training(parts, sensor, as_of, champion, why)
+    if isinstance(candidate, Outcome):
+        return candidate
+    with torch_threads(parts.settings.run.threads):
+        model = PaAno(candidate.config, device=parts.settings.run.device).fit(candidate.past.values)
+    return offer(parts, model, candidate)
+
+
+def retrain_group(
+    parts: Parts,
+    sensors: list[str],
+    as_of: datetime,
+    versions: Mapping[str, Version],
+    why: Mapping[str, str],
+    batch: int = 0,
+) -> list[Outcome]:
+    """`retrain_sensor` for several at once, for a GPU that one model would leave idle."""
+    ready: dict[str, Candidate] = {}
+
+    def prepare_one(sensor: str) -> Outcome:
+        found = prepare_training(parts, sensor, as_of, versions.get(sensor), why[sensor])
+        if isinstance(found, Candidate):
+            ready[sensor] = found
+            return ok(sensor)
+        return found
+
+    def offer_one(sensor: str) -> Outcome:
+        if isinstance(models[sensor], PaanoError):
+            raise models[sensor]
+        return offer(parts, models[sensor], ready[sensor])
+
+    outcomes = {sensor: attempt(prepare_one, sensor, batch) for sensor in sensors}
+    jobs = [(candidate.config, candidate.past.values) for candidate in ready.values()]
+    with torch_threads(parts.settings.run.threads):
+        models = dict(
+            zip(ready, fit_together(jobs, str(pick_device(parts.settings.run.device))), strict=True)
+        )
+    outcomes |= {sensor: attempt(offer_one, sensor, batch) for sensor in ready}
+    return list(outcomes.values())
+
+
+def prepare_training(
+    parts: Parts, sensor: str, as_of: datetime, champion: Version | None, why: str
+) -> Candidate | Outcome:
+    """What to train on, or the outcome when there is nothing to train."""
     settings = parts.settings
     window = Window(as_of - settings.history.lookback, as_of)
     whole = begun(parts.history.read(sensor, window, pinned_intervals(parts).get(sensor)))
@@ -95,9 +156,7 @@ def retrain_sensor(parts: Parts, sensor: str, as_of: datetime, champion: Version
     mark = recipe(TRAINED, whole, config, settings.retrain.holdout)
     if done := find_recipe(parts, sensor, mark):
         return settle_version(parts, done, champion, why)
-    with torch_threads(settings.run.threads):
-        model = PaAno(config, device=settings.run.device).fit(past.values)
-    return offer(parts, model, past, newest, champion, TRAINED, mark, why)
+    return Candidate(config, past, newest, champion, TRAINED, mark, why)
 
 
 def refresh_sensor(parts: Parts, sensor: str, as_of: datetime, champion: Version | None) -> Outcome:
@@ -121,7 +180,7 @@ def refresh_sensor(parts: Parts, sensor: str, as_of: datetime, champion: Version
         return settle_version(parts, done, champion, "refresh")
     with torch_threads(settings.run.threads):
         model.update(past.values)
-    return offer(parts, model, past, newest, champion, REFRESHED, mark, "refresh")
+    return offer(parts, model, Candidate(model.config, past, newest, champion, REFRESHED, mark, "refresh"))
 
 
 def hold_out(whole: Reading, settings: Settings, config: PaAnoConfig) -> tuple[Reading, Reading]:
@@ -134,18 +193,10 @@ def hold_out(whole: Reading, settings: Settings, config: PaAnoConfig) -> tuple[R
     return whole.cut(Window(whole.start, end - kept)), whole.cut(Window(end - kept - lead, end))
 
 
-def offer(
-    parts: Parts,
-    model: PaAno,
-    past: Reading,
-    newest: Reading,
-    champion: Version | None,
-    kind: str,
-    mark: str,
-    why: str,
-) -> Outcome:
+def offer(parts: Parts, model: PaAno, candidate: Candidate) -> Outcome:
     """Review a new model beside the champion, register it as challenger and promote it if it may be."""
-    settings, sensor = parts.settings, past.sensor
+    settings, sensor = parts.settings, candidate.past.sensor
+    champion, newest, kind, why = candidate.champion, candidate.newest, candidate.kind, candidate.why
     former = open_model(parts, champion) if champion else None
     if former is not None and former.channels != model.channels:
         former = None  # the sensor got or lost channels: there is nothing to compare with
@@ -155,8 +206,8 @@ def offer(
         against = try_model(former, newest, settings, seed) if former else None
         pages = pictures.review(model, former, newest, trial, against, settings.alarms.budget)
     verdict = judge(trial, against, settings)
-    facts = facts_of(past, kind)
-    tags = tags_of(facts, model.config, mark) | verdict_tags(verdict, trial, champion, why)
+    facts = facts_of(candidate.past, kind)
+    tags = tags_of(facts, model.config, candidate.recipe) | verdict_tags(verdict, trial, champion, why)
     text = describe(kind, why, verdict, trial, against, champion)
     version = save_version(parts, model, facts, tags, text, alias=CHALLENGER, attachments=pages)
     outcome = settle_version(parts, version, champion, why)
