@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import builtins
 import hashlib
 import os
@@ -26,6 +27,7 @@ from storage.objects import ObjectInfo, StorageOptions, Store, check_key, under
 INSIDE = ".paano"
 _LOCKS = 64  # a few lock files serve all keys
 _LOCK_SECONDS = 60
+SLOWEST = 100_000  # bytes per second: an upload slower than this is given up
 _MAKING = threading.Lock()
 _MADE: dict[tuple[int, StorageOptions], Any] = {}
 
@@ -224,8 +226,12 @@ class S3Store(Store):
             return fsspec.asyn.sync(fs.loop, work, fs)
 
     def _call(self, key: str, method: str, **arguments: Any) -> dict[str, Any]:
+        # botocore's timeouts do not count while a PUT waits for the server's "100 Continue": it would hang.
+        seconds = self.options.connect_timeout + self.options.read_timeout
+        seconds += len(arguments.get("Body", b"")) / SLOWEST
+
         async def work(fs: Any) -> dict[str, Any]:
-            return await fs._call_s3(method, Bucket=self.bucket, **arguments)
+            return await asyncio.wait_for(fs._call_s3(method, Bucket=self.bucket, **arguments), seconds)
 
         return self._run(key, work)
 

@@ -126,8 +126,8 @@ def open_store(url: str, options: StorageOptions | None = None) -> Store:
     url = str(url)
     if not url:
         raise ConfigError("an address of a store must not be empty: give a folder or s3://bucket/prefix")
-    scheme, _, rest = url.partition("://")
-    if not rest or scheme == "file":
+    scheme, mark, rest = url.partition("://")
+    if not mark or scheme == "file":
         return LocalStore(url, options)
     if "@" in rest.split("/")[0] and scheme in ("s3", "s3a"):
         raise ConfigError("an S3 address must not hold credentials; use AWS_ACCESS_KEY_ID and the like")

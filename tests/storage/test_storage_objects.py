@@ -1,0 +1,172 @@
+"""What every store promises, on a folder, on S3 and in memory."""
+
+import multiprocessing
+import pickle
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from paano.errors import ConfigError, Conflict, ObjectMissing, StorageError
+from storage.objects import StorageOptions, open_store
+
+
+@pytest.fixture(params=["folder", "bucket", "memory"])
+def store(request):
+    if request.param == "memory":
+        return open_store(f"memory://test-{id(request)}")
+    return request.getfixturevalue(request.param).store()
+
+
+def test_what_was_put_is_what_is_got(store):
+    data = bytes(range(256)) * 1000
+    store.put("a/b c/ü.bin", data)
+    assert store.get("a/b c/ü.bin") == data
+
+
+def test_an_object_that_is_not_there_has_a_name_for_it(store):
+    with pytest.raises(ObjectMissing, match="nothing/here"):
+        store.get("nothing/here")
+    assert store.head("nothing/here") is None
+    assert list(store.list("nothing")) == []
+    assert store.folders("nothing") == []
+
+
+def test_a_put_if_absent_happens_once(store):
+    store.put("once", b"first", if_absent=True)
+    with pytest.raises(Conflict, match="once"):
+        store.put("once", b"second", if_absent=True)
+    assert store.get("once") == b"first"
+
+
+def test_a_put_if_match_needs_the_etag_of_what_is_there(store):
+    first = store.put("x", b"1")
+    second = store.put("x", b"2", if_match=first)
+    with pytest.raises(Conflict):
+        store.put("x", b"3", if_match=first)
+    with pytest.raises(Conflict):
+        store.put("never-there", b"3", if_match=first)
+    assert store.get_with_etag("x") == (b"2", second)
+
+
+def test_a_listing_is_sorted_whole_and_fresh(store):
+    keys = ["b/2", "a", "b/1", "b/c/d", "bb"]
+    for key in keys:
+        store.put(key, b"xyz")
+    assert [info.key for info in store.list()] == sorted(keys)
+    assert [info.key for info in store.list("b")] == ["b/1", "b/2", "b/c/d"]  # not bb
+    assert store.folders() == ["b"]
+    store.put("b/3", b"")
+    assert "b/3" in [info.key for info in store.list("b")]
+    info = store.head("a")
+    assert info.size == 3
+    assert abs(info.modified - datetime.now(UTC)) < timedelta(minutes=5)
+
+
+def test_deleted_objects_are_gone_and_missing_ones_no_error(store):
+    for n in range(5):
+        store.put(f"d/{n}", b"")
+    store.delete([f"d/{n}" for n in range(4)] + ["d/none"])
+    assert [info.key for info in store.list()] == ["d/4"]
+    store.delete("d/4")
+    assert list(store.list()) == []
+
+
+@pytest.mark.parametrize("key", ["../x", "a/../../x", "/x", "", "a//b", "./x", "a\\..\\b", "a\0b"])
+def test_a_key_never_leaves_its_store(store, key):
+    for attempt in (lambda: store.put(key, b""), lambda: store.get(key), lambda: store.delete(key)):
+        with pytest.raises(StorageError, match="would leave"):
+            attempt()
+
+
+def test_an_open_object_can_be_read_in_parts(store):
+    store.put("big", bytes(range(256)) * 100)
+    with store.open("big") as file:
+        file.seek(25_600 - 10)
+        assert file.read() == bytes(range(246, 256))
+
+
+def test_a_store_travels_to_another_process_as_its_address(place):
+    store = place.store()
+    store.put("x", b"1")
+    assert pickle.loads(pickle.dumps(store)).get("x") == b"1"
+
+
+def test_of_many_threads_one_wins_each_round(place):
+    store = place.store()
+    etag = store.put("seat", b"nobody")
+    for _ in range(3):
+        start = threading.Barrier(4)
+
+        def sit(n, etag=etag, start=start):
+            start.wait()
+            try:
+                return store.put("seat", f"writer {n}".encode(), if_match=etag)
+            except Conflict:
+                return None
+
+        with ThreadPoolExecutor(4) as pool:
+            won = [n for n in pool.map(sit, range(4)) if n]
+        assert len(won) == 1
+        etag = won[0]
+
+
+def _add(url, options, start, count):
+    store = open_store(url, options)
+    start.wait()
+    for _ in range(count):
+        while True:
+            data, etag = store.get_with_etag("sum")
+            try:
+                store.put("sum", str(int(data) + 1).encode(), if_match=etag)
+                break
+            except Conflict:
+                continue
+
+
+def test_processes_that_add_by_if_match_lose_no_addition(place):
+    place.store().put("sum", b"0")
+    context = multiprocessing.get_context("spawn")
+    start = context.Barrier(3)
+    workers = [context.Process(target=_add, args=(place.url, place.options, start, 4)) for _ in range(3)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join(120)
+    assert [worker.exitcode for worker in workers] == [0] * 3
+    assert place.store().get("sum") == b"12"
+
+
+def test_a_listing_of_more_than_a_thousand_objects_is_whole_and_all_can_be_deleted(bucket):
+    store = bucket.store()
+    with ThreadPoolExecutor(16) as pool:
+        list(pool.map(lambda n: store.put(f"many/{n:04d}", b""), range(1_050)))
+    keys = [info.key for info in store.list("many")]
+    assert keys == [f"many/{n:04d}" for n in range(1_050)]
+    store.delete(keys)
+    assert list(store.list("many")) == []
+
+
+@pytest.mark.parametrize("url", ["", "s3://", "s3://key:secret@bucket/x", "no-such-scheme://x/y"])
+def test_an_address_that_cannot_be_one_is_refused_without_repeating_it_in_full(url):
+    with pytest.raises(ConfigError) as caught:
+        open_store(url)
+    assert "secret" not in str(caught.value)
+
+
+def test_options_never_show_a_secret():
+    options = StorageOptions(key="AKIA-VISIBLE", secret="hush-hush", token="tok-tok")
+    for text in (repr(options), str(options), repr(open_store("s3://bucket/x", options))):
+        assert "hush-hush" not in text and "AKIA-VISIBLE" not in text and "tok-tok" not in text
+
+
+def test_a_file_url_is_a_folder(tmp_path):
+    open_store(f"file://{tmp_path}/a%20b").put("x", b"1")
+    assert (tmp_path / "a b" / "x").read_bytes() == b"1"
+
+
+def test_nothing_but_the_objects_lies_in_a_local_folder(tmp_path):
+    store = open_store(str(tmp_path / "data"))
+    store.put("date=2026-01-01/x.parquet", b"1")
+    assert [p.name for p in (tmp_path / "data").rglob("*") if p.is_file()] == ["x.parquet"]
