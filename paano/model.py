@@ -221,22 +221,21 @@ class PaAno:
     def load(cls, folder: str | os.PathLike, device: str = "auto") -> PaAno:
         """A model as it was saved, or an ArtifactError if the files are not what they should be."""
         parts, weights, bank = artifact.read(folder)
-        try:
-            normal_limit = float(parts["normal_limit"])
-            calibration = Calibration.from_dict(parts["calibration"])
-        except (KeyError, TypeError, ValueError) as error:
-            raise ArtifactError(f"{folder}: {artifact.MODEL} is damaged: {error!r}") from error
         model = cls(parts["config"], device)
+        try:
+            model.calibration = Calibration.from_dict(parts["calibration"])
+            if model.config.level != "none":
+                model.level = Level.from_parts(model.config.patch, bank, parts["level"])
+            model.normal_limit = float(parts["normal_limit"])
+            model.losses, model.facts = [dict(step) for step in parts["losses"]], dict(parts["facts"])
+        except (ArtifactError, KeyError, TypeError, ValueError) as error:
+            raise ArtifactError(f"{folder}: {artifact.MODEL} is damaged: {error!r}") from error
         encoder = Encoder(model.config, parts["channels"], torch.Generator().manual_seed(0))
         tensors = {name: torch.from_numpy(value.copy()) for name, value in weights.items()}
         unit = tensors.pop("unit")
         encoder.load_state_dict(tensors, strict=False)  # all but batch norm's step count, which is not kept
         model._set_encoder(encoder.to(model.device).eval(), unit, parts["channels"])
         model.bank = Bank(torch.from_numpy(bank["vectors"].copy()).to(model.device), bank["position"].copy())
-        if model.config.level != "none":
-            model.level = Level.from_parts(model.config.patch, bank, parts.get("level"))
-        model.normal_limit, model.calibration = normal_limit, calibration
-        model.losses, model.facts = parts.get("losses", []), parts.get("facts", {})
         return model
 
     # -- inside ----------------------------------------------------------------------------------------------
