@@ -78,6 +78,6 @@ def test_a_real_browser_draws_the_page_without_an_error(page, tmp_path):
         timeout=180,
     ).stdout
     assert 'data-ready="yes"' in drawn  # the last line of the script was reached
-    assert drawn.count('<tr class="file ') == 3 + 1  # one for each file, and the line of script that makes them
+    assert drawn.count('<tr class="file ') == 3 + 1  # each file, and the script itself
     assert drawn.count("main-svg") >= 2  # both pictures
     assert "labelled anomaly" in drawn
