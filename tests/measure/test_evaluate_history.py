@@ -83,3 +83,24 @@ def test_a_short_history_says_how_many_rows_it_needs():
     with pytest.raises(SeriesTooShort, match="672"):
         split(600, PaAnoConfig(patch=96))
     assert split(1000, PaAnoConfig(patch=96)) == (520, 480)
+
+
+def test_a_sensor_of_a_fleet_is_judged_on_the_newest_of_its_history(run, table, tmp_path):
+    from storage.history import write_history
+
+    rows = table.with_columns(pl.lit("pump-17").alias("sensor"), pl.col("ts").dt.replace_time_zone("UTC"))
+    write_history(str(tmp_path / "history"), rows)
+    fleet = tmp_path / "fleet.toml"
+    fleet.write_text('[history]\nurl = "history"\nlookback = "2d"\n')
+
+    answer = run(
+        "--history", fleet, "--sensor", "pump-17", "--as-of", "2026-01-04", "--preset", "light", "--json"
+    )
+    assert answer.exit_code == 0, answer.output
+    facts = json.loads(answer.stdout)
+    assert facts["sensor"] == "pump-17"
+    assert facts["train_rows"] + facts["test_rows"] == 2 * 288
+
+    unnamed = run("--history", fleet, "--preset", "light")
+    assert unnamed.exit_code == 2
+    assert "pump-17" in unnamed.output
