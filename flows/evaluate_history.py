@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -94,7 +94,7 @@ def fault_table(
     from threadpoolctl import threadpool_limits
 
     from paano import PaAno
-    from paano.baselines import BASELINES
+    from paano.baselines import FITS
     from paano.device import torch_threads
     from paano.inject import fault_test
 
@@ -102,22 +102,14 @@ def fault_table(
     past, held = values[:train], values[train:]
     rows = []
     with torch_threads(1), threadpool_limits(1):
+        plain = {name: FITS[name](past) for name in baselines}
         for seed in range(config.seed, config.seed + seeds):
             model = PaAno(config.replace(seed=seed), device=device).fit(past)
-            detectors: dict[str, Callable[[np.ndarray], np.ndarray]] = {PAANO: model.score}
-            detectors |= {name: _after(past, BASELINES[name]) for name in baselines}
-            for detector, score in detectors.items():
+            for detector, score in {PAANO: model.score, **plain}.items():
                 for kind, value in fault_test(score, held, seed=seed, patch=config.patch).items():
                     known = None if math.isnan(value) else value
                     rows.append({"detector": detector, "seed": seed, "kind": kind, "vus_pr": known})
     return pl.DataFrame(rows, schema_overrides={"vus_pr": pl.Float64})
-
-
-def _after(
-    past: np.ndarray, score: Callable[[np.ndarray, int], np.ndarray]
-) -> Callable[[np.ndarray], np.ndarray]:
-    """A baseline as a function of the held-out rows alone."""
-    return lambda held: score(np.concatenate([past, held]), len(past))[len(past) :]
 
 
 def open_sensor(history: str, sensor: str | None, as_of: str | None) -> Sensor:
