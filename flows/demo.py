@@ -136,10 +136,9 @@ def compare(settings: Settings, nights: list[Window]) -> dict[str, Any]:
         rows.append(
             {
                 "sensor": fault["sensor"],
-                "planted": fault["kind"],
-                "from": f"{fault['start']:%m-%d %H:%M}",
-                "to": f"{fault['end']:%m-%d %H:%M}",
-                "found": f"{worst['start']:%m-%d %H:%M}" if worst else "missed",
+                "planted": fault["kind"].replace("_", " "),
+                "when": f"{fault['start']:%b %d %H:%M} – {fault['end']:%H:%M}",
+                "found": f"peak {worst['peak']:%b %d %H:%M}" if worst else "missed",
                 "severity": worst["severity"] if worst else None,
                 "channels": ", ".join(worst["channels"] or []) if worst else "",
             }
@@ -169,6 +168,7 @@ def show(settings: Settings, found: dict[str, Any], s3: bool) -> None:
     for event in found["false"]:
         screen.print(f"  false alarm: {event}")
     folder = os.path.relpath(settings.folder)
+    folder = str(settings.folder) if folder.startswith("..") else folder
     file = os.path.join(folder, DEFAULT_FILE)
     lines = [
         f"paano status -f {file}",
