@@ -8,6 +8,7 @@ import pytest
 import yaml
 
 from flows.engine import GPU_LIMIT
+from flows.settings import keys
 from flows.variables import KNOWN_VARIABLES
 from tests.deploy.composition import DEPLOY, PLACE, compose, example_variables
 from tests.deploy.test_deploy_dockerfile import instructions
@@ -66,3 +67,10 @@ def test_every_variable_is_known(where):
 
 def test_the_setup_makes_the_limit_that_the_engine_asks_for():
     assert f"gcl create {GPU_LIMIT} " in (DEPLOY / "setup.sh").read_text()
+
+
+def test_every_setting_that_the_readme_names_is_in_the_fleet_file():
+    known = {f"{section}.{key}" for section, key, _ in keys()}
+    sections = "|".join({name.split(".")[0] for name in known})
+    named = set(re.findall(rf"`?\b((?:{sections})\.[a-z_]+)\b(?!\.)", (DEPLOY / "README.md").read_text()))
+    assert named - {"fleet.toml"} and named - {"fleet.toml"} <= known
