@@ -1,6 +1,5 @@
 """What every store promises, on a folder, on S3 and in memory."""
 
-import multiprocessing
 import pickle
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -10,6 +9,7 @@ import pytest
 
 from paano.errors import ConfigError, Conflict, ObjectMissing, StorageError
 from storage.objects import StorageOptions, open_store
+from tests.storage.workers import together
 
 
 @pytest.fixture(params=["folder", "bucket", "memory"])
@@ -112,29 +112,9 @@ def test_of_many_threads_one_wins_each_round(place):
         etag = won[0]
 
 
-def _add(url, options, start, count):
-    store = open_store(url, options)
-    start.wait()
-    for _ in range(count):
-        while True:
-            data, etag = store.get_with_etag("sum")
-            try:
-                store.put("sum", str(int(data) + 1).encode(), if_match=etag)
-                break
-            except Conflict:
-                continue
-
-
 def test_processes_that_add_by_if_match_lose_no_addition(place):
     place.store().put("sum", b"0")
-    context = multiprocessing.get_context("spawn")
-    start = context.Barrier(3)
-    workers = [context.Process(target=_add, args=(place.url, place.options, start, 4)) for _ in range(3)]
-    for worker in workers:
-        worker.start()
-    for worker in workers:
-        worker.join(120)
-    assert [worker.exitcode for worker in workers] == [0] * 3
+    together([("add", place, 4)] * 3)
     assert place.store().get("sum") == b"12"
 
 

@@ -1,0 +1,89 @@
+"""Joined days read the same; what is too old goes, and nothing else."""
+
+from datetime import timedelta
+
+import pytest
+
+from storage.housekeeping import compact, retire
+from storage.keys import shard_key
+from storage.scores import ScoreStore
+from storage.window import Window
+from tests.storage.made import DAY, FLEET, night, scores
+
+NEXT = DAY + timedelta(days=1)
+BOTH = Window.day(DAY, 2)
+
+
+@pytest.fixture
+def store(place):
+    store = ScoreStore(place.store(), shards=8)
+    for day in (DAY, NEXT):
+        store.update(night(day), Window.day(day))
+    return store
+
+
+def keys(store):
+    return [info.key for info in store.store.list() if "1970" not in info.key]
+
+
+def test_a_closed_day_becomes_one_object_with_the_same_rows(store):
+    before, small = store.read_many(None, BOTH), keys(store)
+    planned = compact(store, before=NEXT, dry_run=True)
+    assert keys(store) == small
+    done = compact(store, before=NEXT)
+    assert done == planned and done.dates == [DAY] and done.after == 1 and done.before > 2
+    assert [key for key in keys(store) if "2026-01-02" in key] == ["date=2026-01-02/day.parquet"]
+    assert [key for key in keys(store) if "2026-01-03" in key] == [
+        key for key in small if "2026-01-03" in key
+    ]
+    assert store.read_many(None, BOTH).equals(before)
+    for sensor in FLEET:
+        assert store.read(sensor, BOTH).equals(before.filter(before["sensor"] == sensor))
+    assert compact(store, before=NEXT).dates == []
+
+
+def test_a_joined_day_can_be_written_to_as_before(store):
+    compact(store, before=NEXT)
+    store.update(scores("a", version=7), Window.day(DAY))
+    shard = store.shard_of("b")
+    members = [s for s in FLEET if store.shard_of(s) == shard]
+    import polars as pl
+
+    store.write_day(DAY, shard, pl.concat([scores(s, version=8) for s in members]))
+    assert [key for key in keys(store) if "2026-01-02" in key] == ["date=2026-01-02/day.parquet"]
+    versions = {s: store.read(s, Window.day(DAY))["model_version"][0] for s in FLEET}
+    assert versions == {s: 8 if s in members else 7 if s == "a" else 1 for s in FLEET}
+
+
+def test_a_join_that_was_cut_short_shows_no_row_twice_and_is_finished_by_the_next(store):
+    before = store.read_many(None, BOTH)
+    own = shard_key(DAY, store.shard_of("a"))
+    data = store.store.get(own)
+    compact(store, before=NEXT)
+    store.store.put(own, data)  # as if the removal had not come to this one
+    assert store.read_many(None, BOTH).equals(before)
+    assert store.read_many(FLEET, BOTH).equals(before)
+    compact(store, before=NEXT)
+    assert own not in keys(store) and store.read_many(None, BOTH).equals(before)
+
+
+def test_many_small_objects_of_another_writer_are_joined_too(store):
+    from storage import parquet
+
+    extra = [f"more-{n}" for n in range(5)]
+    for n, sensor in enumerate(extra):
+        data = parquet.encode(store.canonical(scores(sensor)), store.arrow)
+        store.store.put(f"date={DAY}/part-{n}.parquet", data)
+    compact(store, before=NEXT)
+    assert sorted(store.read_many(None, Window.day(DAY))["sensor"].unique()) == sorted([*FLEET, *extra])
+    assert store.read("more-3", Window.day(DAY)).equals(store.canonical(scores("more-3")))
+
+
+def test_days_older_than_they_must_be_kept_are_removed(store):
+    today = DAY + timedelta(days=31)
+    assert retire(store, timedelta(days=30), today, dry_run=True) == [DAY]
+    assert store.read("a", Window.day(DAY)).height > 0
+    assert retire(store, timedelta(days=30), today) == [DAY]
+    assert store.read("a", Window.day(DAY)).height == 0
+    assert store.read("a", Window.day(NEXT)).height > 0
+    assert ScoreStore(store.store).shards == 8  # the note of the shard count is never too old

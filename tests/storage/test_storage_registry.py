@@ -1,0 +1,371 @@
+"""The registry on a SQLite file with a local folder, and on an MLflow server with artefacts on S3."""
+
+import json
+import os
+import shutil
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from paano import PaAno, PaAnoConfig
+from paano.errors import ArtifactError, PaanoError, RegistryError, RegistryUnavailable
+from storage.mlflow_client import RegistryClient
+from storage.registry import DIGEST_TAG, Registry
+from tests.servers import mlflow_server
+from tests.storage.conftest import Place
+from tests.storage.workers import together
+
+HOSTILE = ["pump-17", "../../x", "site/1.2:3@4", "ünï", "x" * 300, "é" * 300, "a'b\"c%", "Pump-17"]
+
+
+@pytest.fixture(scope="session")
+def models(tmp_path_factory):
+    """Three saved models that differ."""
+    home = tmp_path_factory.mktemp("models")
+    series = np.sin(np.arange(1200) / 9) + 0.1 * np.random.default_rng(0).normal(size=1200)
+    model = PaAno(PaAnoConfig.preset("untrained", patch=16, width=0.125), device="cpu").fit(series)
+    for n in range(3):
+        model.save(home / str(n), facts={"n": n, "channel_names": ["value"]})
+    return [home / str(n) for n in range(3)]
+
+
+@pytest.fixture(scope="session")
+def empty_database(tmp_path_factory):
+    """MLflow's tables, made once: it takes ten seconds."""
+    path = tmp_path_factory.mktemp("mlflow") / "empty.db"
+    RegistryClient(f"sqlite:///{path}").client  # noqa: B018
+    return path
+
+
+@pytest.fixture(scope="session")
+def server(tmp_path_factory, s3, empty_database):
+    folder = tmp_path_factory.mktemp("server")
+    shutil.copy(empty_database, folder / "mlflow.db")
+    with mlflow_server(folder, s3, backend=f"sqlite:///{folder}/mlflow.db") as uri:
+        yield uri
+
+
+@pytest.fixture
+def local(tmp_path, empty_database):
+    shutil.copy(empty_database, tmp_path / "mlflow.db")
+    return Registry(f"sqlite:///{tmp_path}/mlflow.db", tmp_path / "artifacts", "plant", tmp_path / "cache")
+
+
+@pytest.fixture
+def remote(server, bucket, tmp_path):
+    fleet = bucket.url.rpartition("/")[2]  # fleets of one server do not meet
+    return Registry(server, bucket.url, fleet, tmp_path / "cache", bucket.options)
+
+
+@pytest.fixture(params=["local", "remote"])
+def registry(request):
+    return request.getfixturevalue(request.param)
+
+
+def test_a_version_carries_its_sensor_tags_and_description(registry, models):
+    version = registry.register("pump-17", models[0], {"paano.vus_pr": 0.5}, "**fine**", alias="champion")
+    assert (version.version, version.aliases, version.name) == (1, ("champion",), f"{registry.fleet}.pump-17")
+    held = registry.versions("pump-17")[0]
+    assert held == version or held.tags == version.tags
+    assert held.tags["paano.vus_pr"] == "0.5" and held.tags["paano.sensor"] == "pump-17"
+    assert held.description == "**fine**" and held.aliases == ("champion",)
+    assert abs(held.created - datetime.now(UTC)) < timedelta(minutes=10)
+
+
+def test_the_same_artefact_registered_twice_is_one_version(registry, models):
+    first = registry.register("a", models[0], alias="champion")
+    again = registry.register("a", models[0], alias="challenger")
+    other = registry.register("a", models[1])
+    assert (first.version, again.version, other.version) == (1, 1, 2)
+    assert [v.version for v in registry.versions("a")] == [2, 1]
+    assert registry.challengers()["a"].version == 1
+
+
+def test_hostile_ids_are_models_of_their_own(registry, models):
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda sensor: registry.register(sensor, models[0], alias="champion"), HOSTILE))
+    champions = registry.champions()
+    assert sorted(champions) == sorted(HOSTILE)
+    assert all(len(v.name) <= 256 and v.sensor == s for s, v in champions.items())
+    assert set(registry.champions(HOSTILE[:3])) == set(HOSTILE[:3])
+    fetched = registry.fetch_many(champions.values())
+    assert all(PaAno.load(folder).facts["n"] == 0 for folder in fetched.values())
+
+
+def test_aliases_move_and_the_next_look_follows(registry, models):
+    for model in models:
+        registry.register("a", model)
+    assert registry.champions() == {}
+    registry.set_champion("a", 1)
+    registry.set_challenger("a", 3)
+    assert registry.champions()["a"].version == 1 and registry.champions(["a"])["a"].version == 1
+    assert PaAno.load(registry.fetch(registry.champions()["a"])).facts["n"] == 0
+    registry.set_champion("a", 2)  # not the newest: not what a search of models tells by itself
+    champion = registry.champions()["a"]
+    assert champion.version == 2 and champion.digest == registry.version("a", 2).digest
+    assert PaAno.load(registry.fetch(champion)).facts["n"] == 1
+    registry.clear_challenger("a")
+    registry.clear_challenger("a")
+    assert registry.challengers() == {}
+
+
+def test_many_old_champions_are_resolved_in_bulk(local, models, monkeypatch):
+    sensors = [f"s{n}" for n in range(45)]
+    for sensor in sensors:
+        local.register(sensor, models[0], alias="champion")
+        local.register(sensor, models[1])
+    shutil.rmtree(local.cache.folder)
+    calls, original = [], RegistryClient.call
+    monkeypatch.setattr(
+        RegistryClient, "call", lambda s, w, m, *a, **k: (calls.append(m), original(s, w, m, *a, **k))[1]
+    )
+    assert {v.version for v in local.champions().values()} == {1}
+    assert calls == ["search_registered_models", "search_model_versions"]
+    calls.clear()
+    assert len(local.champions(sensors)) == 45
+    assert calls == ["search_registered_models"]  # what a version is was kept from the first time
+
+
+def test_another_fleet_with_a_similar_name_is_not_seen(tmp_path, local, models):
+    other = Registry(local.tracking_uri, tmp_path / "artifacts", "plXnt", tmp_path / "c2")
+    under = Registry(local.tracking_uri, tmp_path / "artifacts", "pl_nt", tmp_path / "c3")
+    other.register("a", models[0], alias="champion")
+    assert under.champions() == {} and local.champions() == {} and len(other.champions()) == 1
+
+
+def test_mlflow_itself_loads_a_version_and_gives_our_scores(registry, models, monkeypatch, s3):
+    import mlflow
+
+    for name, value in s3.env.items():
+        monkeypatch.setenv(name, value)
+    name = registry.register("../../x", models[2], alias="champion").name
+    series = np.sin(np.arange(300) / 9)
+    series[100:110], series[200] = 0, np.nan
+    mlflow.set_tracking_uri(registry.tracking_uri)
+    served = mlflow.pyfunc.load_model(f"models:/{name}@champion")
+    answer = served.predict(
+        pd.DataFrame({"ts": pd.date_range("2026-01-01", periods=300, freq="min"), "value": series})
+    )
+    ours = PaAno.load(registry.fetch(registry.champions()["../../x"]), device="cpu").detect(series)
+    np.testing.assert_array_equal(answer["score"], ours.score)
+    assert list(answer["status"]) == list(ours.status) and list(answer.columns)[0] == "ts"
+    with pytest.raises(ValueError, match="'value' is missing"):
+        served.unwrap_python_model().predict(None, pd.DataFrame({"other": series}))
+
+
+def test_nothing_in_a_version_is_a_pickle(local, models):
+    folder = local.artifacts.root / local.fleet / "a"
+    local.register("a", models[0])
+    names = sorted(path.name for path in folder.rglob("*") if path.is_file())
+    expected = ["MLmodel", "bank.safetensors", "conda.yaml", "encoder.safetensors", "model.json"]
+    assert names == [*expected, "python_env.yaml", "requirements.txt", "scoring.py"]
+    assert "pickle" not in (folder / next(folder.iterdir()).name / "MLmodel").read_text()
+
+
+def test_with_the_registry_down_the_last_champions_are_used_and_it_says_so(tmp_path, models, empty_database):
+    database = tmp_path / "mlflow.db"
+    shutil.copy(empty_database, database)
+    here = Registry(f"sqlite:///{database}", tmp_path / "artifacts", "plant", tmp_path / "cache")
+    here.register("a", models[0], alias="champion")
+    here.register("b", models[1], alias="champion")
+    fresh = here.champions()
+    here.fetch_many(fresh.values())
+    assert not fresh.stale
+    away = Registry("http://127.0.0.1:9", tmp_path / "artifacts", "plant", tmp_path / "cache")
+    with pytest.raises(RegistryUnavailable, match=r"registry\.tracking_uri"):
+        away.champions()  # a list of another registry is not taken for this one's
+    path = tmp_path / "cache" / "plant.champion.json"
+    path.write_text(path.read_text().replace(here.tracking_uri, away.tracking_uri))
+    shutil.rmtree(tmp_path / "artifacts")  # and the store is down too
+    stale = away.champions(["a", "b", "c"])
+    assert stale.stale and "did not answer" in stale.reason and stale.seen is not None
+    assert {s: v.version for s, v in stale.items()} == {"a": 1, "b": 1}
+    assert all(PaAno.load(folder) for folder in away.fetch_many(stale.values()).values())
+
+
+def test_a_damaged_artefact_is_refused_and_never_cached(registry, models):
+    version = registry.register("a", models[0], alias="champion")
+    place = f"{registry.fleet}/a/{version.digest[:32]}/model"
+    good = registry.artifacts.get(f"{place}/bank.safetensors")
+    registry.artifacts.put(f"{place}/bank.safetensors", good[:-4] + b"evil")
+    for _ in range(2):
+        with pytest.raises(ArtifactError, match="sha256 differs"):
+            registry.fetch(version)
+    registry.artifacts.put(f"{place}/bank.safetensors", good)
+    assert PaAno.load(registry.fetch(version))
+
+
+def test_a_damaged_cache_is_filled_again(local, models):
+    version = local.register("a", models[0])
+    folder = local.fetch(version)
+    for name in ("model.json", "bank.safetensors"):
+        (folder / name).write_bytes(b"{}")
+        assert PaAno.load(local.fetch(version))
+
+
+def test_a_version_of_somebody_else_is_refused_with_a_remedy(local, models):
+    version = local.register("a", models[0])
+    local.client.call("a", "delete_model_version_tag", version.name, "1", DIGEST_TAG, write=True)
+    with pytest.raises(RegistryError, match="set the alias back"):
+        local.fetch(local.version("a", 1))
+
+
+def test_the_cache_keeps_to_its_size_and_drops_what_was_not_used_for_longest(local, models):
+    versions = [local.register(s, models[n]) for n, s in enumerate("abc")]
+    folders = [local.fetch(version) for version in versions[:2]]
+    size = sum(f.stat().st_size for f in folders[0].iterdir())
+    for n, folder in enumerate(folders):
+        os.utime(folder, (n, n))  # used long ago, a before b
+    local.fetch(versions[0])
+    os.utime(folders[0], (5, 5))  # a after b
+    local.cache.limit, local.cache._size = int(2.5 * size), None
+    local.cache._size = 2 * size
+    local.fetch(versions[2])
+    assert folders[0].exists() and not folders[1].exists()
+    assert local.fetch(versions[1])  # comes again
+
+
+@pytest.mark.parametrize("step", ["upload", "create_model_version", "set_registered_model_alias"])
+def test_a_crash_at_any_step_leaves_no_alias_without_files(local, models, monkeypatch, step):
+    class Crash(BaseException):
+        pass
+
+    original = RegistryClient.call
+
+    def call(self, what, method, *args, **named):
+        if method == step:
+            raise Crash
+        return original(self, what, method, *args, **named)
+
+    def put(key, data, **named):
+        if step == "upload" and key.endswith("MLmodel"):
+            raise Crash
+        return put.original(key, data, **named)
+
+    put.original = local.artifacts.put
+    with monkeypatch.context() as patch:
+        patch.setattr(RegistryClient, "call", call)
+        patch.setattr(local.artifacts, "put", put)
+        with pytest.raises(Crash):
+            local.register("a", models[0], alias="champion")
+    assert local.champions() == {}
+    orphans = local.sweep(older=timedelta(0), now=datetime.now(UTC) + timedelta(hours=1))
+    assert len(orphans.folders) == (0 if step == "set_registered_model_alias" else 1)
+    again = local.register("a", models[0], alias="champion")
+    assert again.version == 1 and PaAno.load(local.fetch(local.champions()["a"]))
+
+
+def test_a_sweep_removes_orphans_only_and_not_the_young(registry, models):
+    kept = registry.register("a", models[0], alias="champion")
+    for n in range(3):
+        registry.artifacts.put(f"{registry.fleet}/b/{n:032d}/model/model.json", b"{}")
+    now = datetime.now(UTC)
+    assert registry.sweep(now=now).folders == []  # all young
+    later = now + timedelta(days=2)
+    found = registry.sweep(now=later)
+    assert len(found.folders) == 3 and not found.removed
+    assert registry.sweep(dry_run=False, now=later).removed
+    assert registry.sweep(now=later).folders == []
+    assert PaAno.load(registry.fetch(kept))
+
+
+def test_a_sweep_of_more_than_a_thousand_objects_removes_all(local, models):
+    local.register("a", models[0], alias="champion")
+    root = local.artifacts.root / local.fleet
+    for n in range(140):
+        for name in "abcdefgh":
+            path = root / "gone" / f"{n:032d}" / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(b"x")
+    swept = local.sweep(dry_run=False, now=datetime.now(UTC) + timedelta(days=2))
+    assert (len(swept.folders), swept.objects, swept.bytes) == (140, 1120, 1120)
+    assert list(root.iterdir()) == [root / "a"]
+
+
+def _jobs(registry, models, tmp_path, workers, sensors):
+    place = Place(registry.artifacts.url, registry.options)
+    jobs = []
+    for n in range(workers):
+        folder = tmp_path / f"worker-{n}"
+        shutil.copytree(models[0], folder)
+        note = json.loads((folder / "model.json").read_text())
+        note["facts"]["n"] = n  # every worker has a model of its own
+        (folder / "model.json").write_text(json.dumps(note))
+        jobs.append(("register", place, registry.tracking_uri, folder, *sensors))
+    return jobs
+
+
+def test_processes_that_register_at_once_lose_nothing(tmp_path, local, models):
+    """Also the first version of a sensor, which creates its model, is raced for."""
+    together(_jobs(local, models, tmp_path, workers=4, sensors=["a", "b"]))
+    for sensor in "ab":
+        held = local.versions(sensor)
+        assert [v.version for v in held] == [4, 3, 2, 1]
+        assert len({v.digest for v in held}) == 4
+        assert sorted(PaAno.load(local.fetch(v)).facts["n"] for v in held) == [0, 1, 2, 3]
+    assert set(local.champions()) == {"a", "b"}
+
+
+def test_processes_that_register_the_same_artefact_at_once_make_one_version(tmp_path, local, models):
+    jobs = _jobs(local, models, tmp_path, workers=3, sensors=["a"])
+    for job in jobs:
+        shutil.copytree(models[0], job[3], dirs_exist_ok=True)
+    printed = together(jobs)
+    assert len(set(printed)) == 1
+    assert len(local.versions("a")) == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("where", ["local", "remote"])
+def test_sixteen_processes_register_at_once_and_lose_nothing(request, tmp_path, models, where):
+    registry = request.getfixturevalue(where)
+    if where == "remote":
+        registry = Registry(
+            registry.tracking_uri, registry.artifacts.url, "plant", tmp_path / "c", registry.options
+        )
+    together(_jobs(registry, models, tmp_path, workers=16, sensors=["a", "b"]))
+    for sensor in "ab":
+        assert sorted(PaAno.load(registry.fetch(v)).facts["n"] for v in registry.versions(sensor)) == list(
+            range(16)
+        )
+
+
+def test_a_registry_that_is_away_is_transient_within_seconds(tmp_path, models):
+    registry = Registry("http://127.0.0.1:9", tmp_path / "a", "plant", tmp_path / "c")
+    for attempt in (
+        lambda: registry.register("a", models[0]),
+        lambda: registry.versions("a"),
+        lambda: registry.champions(),
+    ):
+        with pytest.raises(RegistryUnavailable):
+            attempt()
+
+
+def test_a_version_that_is_not_there_is_an_error_of_ours(local):
+    assert local.versions("nobody") == [] and local.champions(["nobody"]) == {}
+    with pytest.raises(RegistryError):
+        local.version("nobody", 3)
+    with pytest.raises(RegistryError):
+        local.set_champion("nobody", 1)
+
+
+def test_a_folder_that_is_no_model_is_not_registered(local, tmp_path):
+    (tmp_path / "model.json").write_text('{"files": 3}')
+    for folder in (tmp_path, tmp_path / "nowhere"):
+        with pytest.raises(ArtifactError):
+            local.register("a", folder, alias="champion")
+    assert local.versions("a") == [] and list(local.artifacts.list()) == []
+
+
+def test_pictures_lie_beside_the_model(registry, models):
+    version = registry.register("a", models[0], attachments={"scores.html": b"<p>"})
+    url = registry.attach(version, "later.png", b"png")
+    assert url.endswith("review/later.png")
+    place = f"{registry.fleet}/a/{version.digest[:32]}/review"
+    assert registry.artifacts.get(f"{place}/scores.html") == b"<p>"
+    assert registry.artifacts.get(f"{place}/later.png") == b"png"
+    with pytest.raises(PaanoError):
+        registry.attach(version, "../../MLmodel", b"")
