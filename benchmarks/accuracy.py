@@ -12,6 +12,7 @@ still spread over all subsets. Files of more than 60,000 rows are scored at stri
 from __future__ import annotations
 
 import argparse
+import csv
 import itertools
 import json
 import math
@@ -115,6 +116,7 @@ def run(task: Task, keep: Path | None = None) -> dict[str, Any]:
         found = model.detect(series.values)
         scored = time.perf_counter()
     outcome = measure(series, found.score, {})
+    parts = {} if model.level is None else {"shape": found.shape, "level": found.level}
     if keep is not None:
         keep.mkdir(parents=True, exist_ok=True)
         name = f"{task.path.stem}-{task.config.digest}.npz"
@@ -127,6 +129,7 @@ def run(task: Task, keep: Path | None = None) -> dict[str, Any]:
         "digest": task.config.digest,
         "stride": task.config.stride,
         **{name: round(value, 6) for name, value in outcome.measures.items()},
+        **{f"{n}_vus_pr": round(measure(series, p, {}).measures["vus_pr"], 6) for n, p in parts.items()},
         "train_s": round(model.seconds["train"], 3),
         "fit_s": round(fitted - began, 3),
         "score_s": round(scored - fitted, 3),
@@ -164,6 +167,15 @@ def read_rows(out: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in out.read_text().splitlines()] if out.exists() else []
 
 
+def write_csv(rows: list[dict[str, Any]], path: Path) -> None:
+    """The same rows for a spreadsheet."""
+    names = dict.fromkeys(name for row in rows for name in row)  # in order, each once
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, names, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+
+
 def mean_and_error(values: Iterable[float]) -> tuple[float, float]:
     """Mean and standard error of the mean."""
     values = np.asarray(list(values), dtype=float)
@@ -178,8 +190,8 @@ def table(rows: list[dict[str, Any]], against: str) -> str:
         by_variant[row["variant"]][row["file"], row["seed"]] = row
     reference = by_variant.get(against, {})
     lines = [
-        f"| variant | files | seeds | VUS-PR | minus {against}, same files | fit s | score s |",
-        "|---|---|---|---|---|---|---|",
+        f"| variant | files | seeds | VUS-PR | minus {against}, same files | train TFLOP | fit s | score s |",
+        "|---|---|---|---|---|---|---|---|",
     ]
     for variant in sorted(by_variant, key=list(STUDY).index):
         found = by_variant[variant]
@@ -193,10 +205,22 @@ def table(rows: list[dict[str, Any]], against: str) -> str:
             gain = f"{difference:+.3f} ± {its_error:.3f} ({len({f for f, _ in both})})"
         fit, score = (np.median([row[name] for row in found.values()]) for name in ("fit_s", "score_s"))
         files, seeds = len({f for f, _ in found}), len({s for _, s in found})
+        preset, changes = STUDY[variant]
+        cost = training_cost(PaAnoConfig.preset(preset, **changes))
         lines.append(
-            f"| {variant} | {files} | {seeds} | {mean:.3f} ± {error:.3f} | {gain} | {fit:.1f} | {score:.1f} |"
+            f"| {variant} | {files} | {seeds} | {mean:.3f} ± {error:.3f} | {gain} "
+            f"| {cost:.2f} | {fit:.1f} | {score:.1f} |"
         )
     return "\n".join(lines)
+
+
+def training_cost(config: PaAnoConfig) -> float:
+    """TFLOP of training on one channel: counted, so that it does not depend on what else the machine does."""
+    from paano.encoder import multiply_adds
+
+    with_pretext = math.ceil(config.iterations * config.pretext_ratio) if config.pretext_weight else 0
+    patches = config.minibatch * (2 * config.iterations + with_pretext)
+    return 6 * multiply_adds(config, 1) * patches / 1e12  # forward and twice that backward
 
 
 def _per_file(values: dict[tuple[str, int], float]) -> list[float]:
@@ -233,6 +257,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--out", type=Path, default=Path("accuracy.jsonl"))
     parser.add_argument("--keep", type=Path, help="folder for the scores themselves")
     parser.add_argument("--table", action="store_true", help="run nothing, print what --out holds")
+    parser.add_argument("--csv", type=Path, help="write the rows here as well")
     parser.add_argument("--against", default="paper", help="variant that the others are compared with")
     options = parser.parse_args(arguments)
 
@@ -248,6 +273,8 @@ def main(arguments: list[str] | None = None) -> None:
         tasks = list(plan(files, variants, options.seeds, options.long_stride))
         run_all(tasks, options.out, options.workers, options.keep)
     rows = [row for row in read_rows(options.out) if row["variant"] in variants]
+    if options.csv:
+        write_csv(rows, options.csv)
     print(per_file(rows), table(rows, options.against), sep="\n\n")
 
 
