@@ -10,9 +10,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-ROUNDS = 10  # of Lloyd's algorithm
-# Similarities held at once (32 MB): memory stays linear in the rows, never rows × bank.
-BLOCK = 8_000_000
+ROUNDS = 10  # of Lloyd's algorithm, at most …
+SETTLED = 0.01  # … until a round brings the rows less than this share nearer to their centres
+SAMPLE = 32  # rows per cluster that are enough to place the centres
+# Similarities held at once (8 MB): memory stays linear in the rows, never rows × bank.
+BLOCK = 2_000_000
 
 
 @dataclass(frozen=True)
@@ -48,15 +50,20 @@ def bank_size(patches: int, share: float, cap: int) -> int:
 def kmeans(x: Tensor, size: int, generator: torch.Generator) -> Tensor:
     """Centroids [size, D] of `x` [n, D] by Lloyd's algorithm from a random choice of rows.
 
-    Cost is rows × size × rounds and memory rows + size: distances exist for one block of rows at a time.
+    Memory is rows + size: distances exist for one block of rows at a time. With many more rows than clusters
+    the centres move by a sample of the rows, so that a year costs little more than a month.
     """
-    first = torch.randperm(len(x), generator=generator)[:size]
-    centres = x[first.sort().values.to(x.device)].clone()
-    assigned = None
+    order = torch.randperm(len(x), generator=generator)
+    centres = x[order[:size].sort().values.to(x.device)].clone()
+    if len(x) > SAMPLE * size:
+        x = x[order[: SAMPLE * size].sort().values.to(x.device)]
+    before = torch.inf
     for _ in range(ROUNDS):
-        before, assigned = assigned, assign(x, centres)
-        if before is not None and torch.equal(before, assigned):
+        assigned, distance = assign(x, centres)
+        spread = distance.double().sum().item()
+        if spread >= (1 - SETTLED) * before:
             break
+        before = spread
         count = torch.bincount(assigned, minlength=size)
         total = torch.zeros_like(centres, dtype=torch.float64).index_add_(0, assigned, x.double())
         mean = (total / count.clamp_min(1)[:, None]).to(x.dtype)
@@ -64,20 +71,19 @@ def kmeans(x: Tensor, size: int, generator: torch.Generator) -> Tensor:
     return centres
 
 
-def assign(x: Tensor, centres: Tensor) -> Tensor:
-    """int64 [n]: the nearest of `centres` [K, D] for each row of `x` [n, D]."""
+def assign(x: Tensor, centres: Tensor) -> tuple[Tensor, Tensor]:
+    """int64 [n] and float32 [n]: the nearest of `centres` [K, D] for each row of `x` [n, D], and |x − c|²."""
     half = centres.square().sum(dim=1) / 2  # |x − c|² is smallest where x·c − |c|²/2 is largest
-    out = torch.empty(len(x), dtype=torch.int64, device=x.device)
+    nearest = torch.empty(len(x), dtype=torch.int64, device=x.device)
     rows = max(1, BLOCK // len(centres))
     for i in range(0, len(x), rows):
-        out[i : i + rows] = torch.addmm(-half, x[i : i + rows], centres.T).argmax(dim=1)
-    return out
+        nearest[i : i + rows] = torch.addmm(-half, x[i : i + rows], centres.T).argmax(dim=1)
+    return nearest, (x - centres[nearest]).square().sum(dim=1)
 
 
 def nearest_members(x: Tensor, centres: Tensor) -> Tensor:
     """int64 ascending: the rows of `x` that are nearest to a centre among that centre's own cluster."""
-    assigned = assign(x, centres)
-    distance = (x - centres[assigned]).square().sum(dim=1)  # [n]
+    assigned, distance = assign(x, centres)
     by_distance = distance.sort(stable=True).indices
     order = by_distance[assigned[by_distance].sort(stable=True).indices]  # by cluster, then distance
     cluster = assigned[order]

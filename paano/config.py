@@ -88,8 +88,9 @@ class PaAnoConfig:
 
     # memory bank and scores (appendix D.3, D.4)
     bank_share: float = 0.1  # of the training patches
-    # And never more vectors than this: with 5,000 a look-up costs a tenth of encoding a patch at half width,
-    # with 50,000 as much as encoding it; the paper's own table has 1 % of the patches within 0.1 of 10 %.
+    # And never more vectors than this. Measured at half width: with 5,000 a look-up costs a tenth of encoding
+    # the patch, with 50,000 one and a half times as much; 1 % of the patches is within 0.1 points of VUS-PR
+    # of 10 % in the paper's own table.
     bank_cap: int = 5_000
     neighbours: int = 3  # k
     stride: int = 1  # score every stride-th patch

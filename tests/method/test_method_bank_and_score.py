@@ -26,7 +26,9 @@ def test_each_cluster_is_stood_for_by_its_real_member_nearest_the_centre():
     x = cloud(200)
     centres = kmeans(x, 12, seeded())
     distance = torch.cdist(x, centres)
-    assert assign(x, centres).tolist() == distance.argmin(dim=1).tolist()
+    nearest, squared = assign(x, centres)
+    assert nearest.tolist() == distance.argmin(dim=1).tolist()
+    assert torch.allclose(squared.sqrt(), distance.min(dim=1).values, atol=1e-4)
     want = {
         min((i for i in range(200) if distance[i].argmin() == c), key=lambda i, c=c: distance[i, c])
         for c in range(12)
@@ -36,9 +38,10 @@ def test_each_cluster_is_stood_for_by_its_real_member_nearest_the_centre():
 
 def test_the_centres_are_means_of_their_clusters_when_nothing_moves_any_more(monkeypatch):
     monkeypatch.setattr("paano.bank.ROUNDS", 1000)
-    x = cloud(150)
+    monkeypatch.setattr("paano.bank.SETTLED", 0.0)
+    x = cloud(120)
     centres = kmeans(x, 8, seeded())
-    assigned = assign(x, centres)
+    assigned, _ = assign(x, centres)
     for c in range(8):
         assert torch.allclose(centres[c], x[assigned == c].mean(dim=0), atol=1e-5)
 
@@ -52,6 +55,24 @@ def test_blocks_of_rows_change_nothing(monkeypatch):
     again = build_bank(x, starts, 30, seeded())
     assert np.array_equal(whole.position, again.position)
     assert torch.allclose(scores, nearest_distance(x, again, 3, starts=starts, exclude=5), atol=1e-6)
+
+
+def test_the_bank_covers_the_embeddings_better_than_as_many_drawn_at_random():
+    x = torch.cat([cloud(900), cloud(100) * 0.1 + 3])  # a crowd and a small, distant group
+    bank = build_bank(x, np.arange(1000), 30, seeded())
+    drawn = x[torch.randperm(1000, generator=seeded(5))[:30]]
+    far = [torch.cdist(x, chosen).min(dim=1).values.square().mean() for chosen in (x[bank.position], drawn)]
+    assert far[0] < 0.8 * far[1]
+    assert (bank.position >= 900).any()
+
+
+def test_centres_placed_by_a_sample_cover_as_well_as_those_placed_by_all(monkeypatch):
+    x = cloud(4000)
+    spreads = []
+    for sample in (32, 1000):
+        monkeypatch.setattr("paano.bank.SAMPLE", sample)
+        spreads.append(assign(x, kmeans(x, 40, seeded()))[1].sum().item())
+    assert spreads[0] < 1.15 * spreads[1]
 
 
 def test_no_block_is_larger_than_its_limit(monkeypatch):

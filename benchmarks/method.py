@@ -1,0 +1,219 @@
+"""How fast the method is, against what this machine can do.
+
+    python -m benchmarks.method            a table; about ten minutes on two idle cores
+    python -m benchmarks.method --quick    smaller and shorter, about two minutes
+    python -m benchmarks.method --json     one object on standard output
+
+All ratios are taken in one run against a float32 matrix product (2048³), measured before and after on as many
+threads. On a busy machine `--clock cpu --threads 1` counts the processor time of this process only.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+
+from paano import PaAno, PaAnoConfig
+from paano.encoder import layer_shapes, multiply_adds
+from paano.fused import fit_many
+from paano.losses import pretext_weight
+from paano.train import train
+
+GOALS = {
+    "train_of_gemm": "at least 0.50",
+    "score_of_gemm": "at least 0.70",
+    "light_speedup": "at least 12",
+    "growth_exponent": "at most 1.1",
+    "year_peak_mb": "below 2000",
+}
+YEAR = 525_600  # minutes
+
+
+class Clock:
+    """Seconds of a call, by the wall or by this process's own processor time."""
+
+    def __init__(self, kind: str):
+        self.read = time.perf_counter if kind == "wall" else time.process_time
+
+    def of(self, work: Callable[[], Any]) -> float:
+        began = self.read()
+        work()
+        return self.read() - began
+
+    def best(self, work: Callable[[], Any], rounds: int) -> float:
+        return min(self.of(work) for _ in range(rounds))
+
+
+def series(rows: int, seed: int = 0) -> np.ndarray:
+    """A daily and an hourly wave with noise, in minutes."""
+    t, rng = np.arange(rows), np.random.default_rng(seed)
+    return np.sin(t * 2 * np.pi / 1440) + 0.5 * np.sin(t * 2 * np.pi / 60) + 0.1 * rng.normal(size=rows)
+
+
+def gemm_rate(clock: Clock) -> float:
+    """Multiply-adds per second of a float32 matrix product."""
+    a, b = (torch.rand(2048, 2048) for _ in range(2))
+    a @ b
+    return 2048**3 / clock.best(lambda: a @ b, 7)
+
+
+def against_gemm(clock: Clock, work: Callable[[], Any], multiply_adds: float, rounds: int) -> float:
+    """The share of the matrix product's rate that `work` reaches; both at their best, taken in turns."""
+    rate, seconds = gemm_rate(clock), math.inf
+    work()
+    for _ in range(rounds):
+        seconds = min(seconds, clock.of(work))
+        rate = max(rate, gemm_rate(clock))
+    return multiply_adds / seconds / rate
+
+
+def training_multiply_adds(config: PaAnoConfig, channels: int) -> int:
+    """Forward and backward of the encoder over a whole training; the first layer needs no input gradient."""
+    first = layer_shapes(config, channels)[0]
+    one = 3 * multiply_adds(config, channels) - config.patch * first.inputs * first.outputs * first.kernel
+    encoded = sum(
+        config.minibatch
+        * (3 if pretext_weight(step, config.iterations, 1.0, config.pretext_ratio, "linear") else 2)
+        for step in range(config.iterations)
+    )
+    return encoded * one
+
+
+def train_share(clock: Clock, preset: str, iterations: int) -> float:
+    config = PaAnoConfig.preset(preset, iterations=iterations)
+    x = series(10_000)
+
+    def work() -> None:
+        train([PaAno(config, "cpu").prepare(x)[1]], config)
+
+    return against_gemm(clock, work, training_multiply_adds(config, 1), 2)
+
+
+def score_share(clock: Clock, preset: str, rows: int) -> float:
+    """Everything that scoring does counts as time, only the encoder's multiply-adds as work."""
+    config = PaAnoConfig.preset(preset, iterations=0)
+    model = PaAno(config, "cpu").fit(series(2_000))
+    x = series(rows + config.patch - 1, seed=1)
+    return against_gemm(clock, lambda: model.score(x), rows * multiply_adds(config, 1), 2)
+
+
+def end_to_end(clock: Clock, preset: str, rows: int, iterations: int) -> float:
+    """Seconds to fit and score; with fewer iterations the training is scaled up to the preset's."""
+    config, x = PaAnoConfig.preset(preset), series(rows)
+    short = config.replace(iterations=iterations)
+    model = PaAno(short, "cpu")
+    read, material = model.prepare(x)
+    began = clock.read()
+    ((encoder, losses),) = train([material], short)
+    training = (clock.read() - began) * training_multiply_adds(config, 1) / training_multiply_adds(short, 1)
+    return training + clock.of(lambda: model.finish(read, material, encoder, losses, 0.0).score(x))
+
+
+def bank_and_score(clock: Clock, preset: str, rows: int) -> dict[str, float]:
+    """Seconds of bank and score and the peak memory of a process that fits and scores `rows`."""
+    config, x = PaAnoConfig.preset(preset), series(rows)
+    model = PaAno(config, "cpu")
+    read, material = model.prepare(x)
+    ((encoder, losses),) = train([material], config)
+    seconds = clock.of(lambda: model.finish(read, material, encoder, losses, 0.0).score(x))
+    return {"seconds": seconds, "peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024}
+
+
+def in_own_process(arguments: argparse.Namespace, rows: int) -> dict[str, float]:
+    command = [sys.executable, "-m", "benchmarks.method", "--one", str(rows)]
+    command += ["--clock", arguments.clock, "--threads", str(arguments.threads)]
+    out = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
+    return json.loads(out)
+
+
+def fused_speed(clock: Clock, device: str, models: int, iterations: int) -> float:
+    """How many times faster several models train at once than one by one."""
+    config = PaAnoConfig.preset("light", iterations=iterations)
+    many = [series(2_000, seed) for seed in range(models)]
+    together = clock.of(lambda: fit_many(config, many, device, fused=True))
+    return clock.of(lambda: fit_many(config, many, device, fused=False)) / together
+
+
+def run(arguments: argparse.Namespace) -> dict[str, Any]:
+    clock, quick = Clock(arguments.clock), arguments.quick
+    say = (lambda *_: None) if arguments.json else (lambda *words: print(*words, file=sys.stderr, flush=True))
+    result: dict[str, Any] = {
+        "threads": arguments.threads,
+        "clock": arguments.clock,
+        "quick": quick,
+        "gemm_gflops": 2 * gemm_rate(clock) / 1e9,
+    }
+
+    say("training and scoring against a matrix product …")
+    result["train_of_gemm"] = train_share(clock, "paper", 5 if quick else 20)
+    result["score_of_gemm"] = score_share(clock, "paper", 1_000 if quick else 5_000)
+    result["light_train_of_gemm"] = train_share(clock, "light", 10 if quick else 50)
+    result["light_score_of_gemm"] = score_share(clock, "light", 2_000 if quick else 10_000)
+
+    say("fit and score of 10,000 rows …")
+    for preset in ("light", "paper"):
+        iterations = 10 if quick else PaAnoConfig.preset(preset).iterations
+        result[f"{preset}_seconds"] = end_to_end(clock, preset, 10_000, iterations)
+    result["light_speedup"] = result["paper_seconds"] / result["light_seconds"]
+
+    say("strides …")
+    base = PaAno(PaAnoConfig.preset("light", iterations=0), "cpu").fit(series(5_000))
+    x = series(5_000 if quick else 20_000, seed=1)
+    whole = clock.best(lambda: base.score(x), 2)
+    for stride in (2, 4, 8):
+        model = PaAno(base.config.replace(stride=stride), "cpu").fit(series(5_000))
+        result[f"stride_{stride}_cost"] = clock.best(lambda model=model: model.score(x), 2) / whole
+
+    say("several models at once …")
+    result["fused_speedup_cpu"] = fused_speed(clock, "cpu", 4, 3 if quick else 20)
+    if torch.cuda.is_available():
+        fused_speed(clock, "cuda", 2, 3)
+        result["fused_speedup_cuda"] = fused_speed(clock, "cuda", 16, 100)
+
+    say("growth with the rows, and a year of minutes …")
+    small, large = (10_000, 50_000) if quick else (50_000, YEAR)
+    short, long = in_own_process(arguments, small), in_own_process(arguments, large)
+    result["growth_from_rows"], result["growth_to_rows"] = small, large
+    result["growth_seconds"] = [short["seconds"], long["seconds"]]
+    result["growth_exponent"] = math.log(long["seconds"] / short["seconds"]) / math.log(large / small)
+    if not quick:
+        result["year_peak_mb"] = long["peak_mb"]
+    else:
+        result["year_peak_mb"] = None
+        result["peak_mb"] = long["peak_mb"]
+    return result
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--json", action="store_true", help="one object on standard output")
+    parser.add_argument("--quick", action="store_true", help="smaller and shorter; no year of minutes")
+    parser.add_argument("--threads", type=int, default=torch.get_num_threads(), help="torch threads")
+    parser.add_argument("--clock", choices=("wall", "cpu"), default="wall")
+    parser.add_argument("--one", type=int, metavar="ROWS", help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    torch.set_num_threads(arguments.threads)
+    if arguments.one:
+        print(json.dumps(bank_and_score(Clock(arguments.clock), "light", arguments.one)))
+        return
+    result = run(arguments)
+    if arguments.json:
+        print(json.dumps(result, indent=1))
+        return
+    for name, value in result.items():
+        shown = f"{value:.3f}" if isinstance(value, float) else str(value)
+        print(f"{name:24} {shown:>24}  {GOALS.get(name, '')}")
+
+
+if __name__ == "__main__":
+    main()
