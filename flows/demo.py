@@ -179,8 +179,8 @@ def show(settings: Settings, found: dict[str, Any], s3: bool) -> None:
         screen.print("The servers are stopped; their data and logs are in " + folder)
     else:
         lines += [
-            f"mlflow server --backend-store-uri sqlite:///{folder}/mlflow/mlflow.db   the models, at port 5000",
-            f"PREFECT_HOME={folder}/prefect prefect server start   the runs, at port 4200",
+            f"mlflow server --backend-store-uri sqlite:///{folder}/mlflow/mlflow.db   (models, port 5000)",
+            f"PREFECT_HOME={folder}/prefect prefect server start   (runs, port 4200)",
         ]
     screen.print(f"Where to look (scores in {folder}/scores, events in {folder}/events):")
     for line in lines:

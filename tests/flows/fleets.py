@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import shutil
-from datetime import UTC, datetime, timedelta
+import tempfile
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import polars as pl
 
-from flows.parts import Parts, open_parts
+from flows.parts import Parts, open_parts, open_registry
 from flows.settings import Settings
 from storage.history import write_history
+from storage.window import Window
 
 STEP = timedelta(minutes=30)
 START = datetime(2026, 3, 2, tzinfo=UTC)
@@ -68,10 +71,26 @@ def write_sensor(
 def make(folder: Path, sensors: int = 4, days: int = DAYS, **changes: dict[str, Any]) -> Parts:
     """A fleet of sensors s00, s01, … with `days` days of history; every third has three channels."""
     settings = settings_of(folder, **changes)
+    new_registry(settings)
     rows = days * 48
     for number in range(sensors):
         write_sensor(settings, f"s{number:02d}", signal(number, rows, 3 if number % 3 == 2 else 1))
     return open_parts(settings)
+
+
+@functools.cache
+def empty_database() -> bytes:
+    """A new MLflow database. Its many migrations take seconds, so they are done once."""
+    with tempfile.TemporaryDirectory(prefix="paano-empty-") as folder:
+        open_registry(settings_of(Path(folder))).champions()
+        return (Path(folder) / "mlflow" / "mlflow.db").read_bytes()
+
+
+def new_registry(settings: Settings) -> None:
+    """Put an empty registry beside the fleet."""
+    place = settings.folder / "mlflow" / "mlflow.db"
+    place.parent.mkdir(parents=True, exist_ok=True)
+    place.write_bytes(empty_database())
 
 
 def night(number: int) -> str:
@@ -95,3 +114,8 @@ def copy(parts: Parts, folder: Path) -> Parts:
     shutil.copytree(parts.settings.folder, folder)
     values = parts.settings.to_dict()
     return open_parts(Settings.from_dict({**values, "folder": str(folder)}))
+
+
+def window_of(number: int) -> Window:
+    """The `number`-th day of history."""
+    return Window.day(date.fromisoformat(night(number)))

@@ -1,0 +1,160 @@
+"""Flows on a real Prefect server: fan out, try again, report, fail when too much failed."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import fleets
+import pytest
+from prefect import flow, task
+from prefect.client.orchestration import get_client
+
+from flows import fanout
+from flows.fanout import fan_out, watching
+from flows.outcome import Outcome, ok
+from flows.plan import plan_sensors
+from paano.errors import ConfigError, RunFailed, StorageUnavailable
+
+pytestmark = pytest.mark.usefixtures("prefect")
+
+
+@pytest.fixture
+def fleet(tmp_path):
+    """Three sensors, and a fleet file."""
+    parts = fleets.make(tmp_path / "fleet", sensors=3)
+    return parts, fleets.write_fleet_file(parts.settings)
+
+
+def artifacts(key):
+    with get_client(sync_client=True) as client:
+        found = client.request("POST", "/artifacts/filter", json={"artifacts": {"key": {"any_": [key]}}})
+        return found.json()
+
+
+def test_a_fleet_is_trained_and_scored_through_the_flows_and_a_rerun_changes_nothing(fleet):
+    from flows.retrain import retrain
+    from flows.score import score
+
+    parts, file = fleet
+    as_of = (fleets.START + timedelta(days=6)).isoformat()
+    first = retrain(fleet_file=file, as_of=as_of)
+    assert first.counts == {"ok": 3, "skipped": 0, "failed": 0}
+    report = score(fleet_file=file, day=fleets.night(7))
+    assert report.counts == {"ok": 3, "skipped": 0, "failed": 0}
+    assert report.figure("rows") == 3 * 48
+
+    before = fleets.objects(parts, "scores", "events", "mlflow/artifacts")
+    assert retrain(fleet_file=file, as_of=as_of).counts["skipped"] == 3
+    assert score(fleet_file=file, day=fleets.night(7)).counts["ok"] == 3
+    assert fleets.objects(parts, "scores", "events", "mlflow/artifacts") == before
+    assert all(len(parts.registry.versions(name)) == 1 for name in ("s00", "s01", "s02"))
+
+    assert "3 sensors: 3 ok" in artifacts("paano-score-summary")[-1]["data"]
+    assert "s00" in artifacts("paano-score-outcomes")[-1]["data"]
+    assert any(float(found["data"]) == 100.0 for found in artifacts("paano-score-progress"))
+
+
+def test_a_run_fails_above_the_tolerated_share_and_says_which_sensors(fleet):
+    from flows.score import score
+
+    parts, file = fleet
+    bad = next((parts.settings.folder / "history" / "s01").rglob("*.parquet"))
+    for path in bad.parent.parent.rglob("*.parquet"):
+        path.write_bytes(b"not parquet")
+    with pytest.raises(RunFailed, match=r"1 of 3 sensors failed.*s01"):
+        score(fleet_file=file, day=fleets.night(7))
+    rows = parts.scores.read_many(None, fleets.window_of(7))
+    assert set(rows["sensor"]) == {"s00", "s02"}, "the others were scored all the same"
+
+
+def test_an_unknown_sensor_is_an_error_before_anything_runs(fleet):
+    from flows.score import score
+    from paano.errors import UnknownSensor
+
+    _, file = fleet
+    with pytest.raises(UnknownSensor, match="s00"):
+        score(fleet_file=file, day=fleets.night(7), sensors=["s0O"])
+
+
+@task
+def shaky(batch, settings, versions, folder):
+    """Fails once with what is transient, always with what is not, else succeeds."""
+    from pathlib import Path
+
+    name = batch.sensors[0]
+    tries = Path(folder) / name
+    tries.write_text(tries.read_text() + "x" if tries.exists() else "x")
+    if name == "away" and len(tries.read_text()) < 2:
+        raise StorageUnavailable("503")
+    if name == "broken":
+        raise ConfigError("no use in trying again")
+    return [ok(name)]
+
+
+def test_only_what_is_transient_is_tried_again_and_a_lost_batch_loses_only_itself(tmp_path, monkeypatch):
+    monkeypatch.setattr(fanout, "BACK_OFF", [0.01])
+    settings = fleets.settings_of(tmp_path)
+    seen = []
+
+    @flow
+    def run():
+        batches = plan_sensors(["away", "broken", "fine"], 10)
+        with watching(lambda what, done, total: seen.append((what, done, total))):
+            return fan_out("shaky", shaky, batches, settings, {"versions": {}}, folder=str(tmp_path))
+
+    outcomes = {outcome.sensor: outcome for outcome in run()}
+    assert [outcomes[name].state for name in ("away", "broken", "fine")] == ["ok", "failed", "ok"]
+    assert outcomes["broken"].reason == "no use in trying again"
+    assert (tmp_path / "away").read_text() == "xx"
+    assert (tmp_path / "broken").read_text() == "x"
+    assert seen[0] == ("shaky", 0, 3)
+    assert seen[-1] == ("shaky", 3, 3)
+
+
+@task
+def stuck(batch, settings, versions):
+    import time
+
+    for _ in range(2000):
+        time.sleep(0.01)
+
+
+def test_a_batch_that_takes_too_long_is_given_up(tmp_path):
+    settings = fleets.settings_of(tmp_path, run={"time_limit": "1s"})
+
+    @flow
+    def run():
+        return fan_out("stuck", stuck, plan_sensors(["slow"], 1), settings, {"versions": {}})
+
+    (outcome,) = run()
+    assert outcome == Outcome(
+        "slow", "failed", "batch 1 of 1 took longer than run.time_limit and was given up", 1
+    )
+
+
+def test_a_backfill_through_the_flow_equals_nights_through_the_flow(fleet, tmp_path):
+    from flows.backfill import backfill
+    from flows.score import score
+
+    parts, file = fleet
+    other = fleets.copy(parts, tmp_path / "other")
+    for number in (6, 7, 8):
+        score(fleet_file=file, day=fleets.night(number))
+    report = backfill(
+        fleet_file=fleets.write_fleet_file(other.settings), first=fleets.night(6), last=fleets.night(8)
+    )
+    assert report.figure("rows") == 3 * 3 * 48
+    assert fleets.objects(other) == fleets.objects(parts)
+
+
+def test_housekeeping_joins_closed_days_and_rows_stay_the_same(fleet):
+    from flows.housekeeping import housekeeping
+    from flows.score import score
+
+    parts, file = fleet
+    score(fleet_file=file, day=fleets.night(7))
+    before = parts.scores.read_many(None, fleets.window_of(7))
+    today = (fleets.START + timedelta(days=40)).date().isoformat()
+    done = housekeeping(fleet_file=file, today=today)
+    assert done["scores_objects_after"] == 1 <= done["scores_objects_before"]
+    assert parts.scores.read_many(None, fleets.window_of(7)).equals(before)
