@@ -2,6 +2,7 @@
 
 from datetime import timedelta
 
+import polars as pl
 import pytest
 
 from storage.housekeeping import compact, retire
@@ -47,8 +48,6 @@ def test_a_joined_day_can_be_written_to_as_before(store):
     store.update(scores("a", version=7), Window.day(DAY))
     shard = store.shard_of("b")
     members = [s for s in FLEET if store.shard_of(s) == shard]
-    import polars as pl
-
     store.write_day(DAY, shard, pl.concat([scores(s, version=8) for s in members]))
     assert [key for key in keys(store) if "2026-01-02" in key] == ["date=2026-01-02/day.parquet"]
     versions = {s: store.read(s, Window.day(DAY))["model_version"][0] for s in FLEET}
