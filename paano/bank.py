@@ -65,7 +65,9 @@ def kmeans(x: Tensor, size: int, generator: torch.Generator) -> Tensor:
             break
         before = spread
         count = torch.bincount(assigned, minlength=size)
-        total = torch.zeros_like(centres, dtype=torch.float64).index_add_(0, assigned, x.double())
+        total = torch.zeros_like(centres, dtype=torch.float64)
+        for part, to in zip(x.split(100_000), assigned.split(100_000), strict=True):
+            total.index_add_(0, to, part.double())
         mean = (total / count.clamp_min(1)[:, None]).to(x.dtype)
         centres = torch.where(count[:, None] > 0, mean, centres)  # an empty cluster stays where it is
     return centres
@@ -75,10 +77,13 @@ def assign(x: Tensor, centres: Tensor) -> tuple[Tensor, Tensor]:
     """int64 [n] and float32 [n]: the nearest of `centres` [K, D] for each row of `x` [n, D], and |x − c|²."""
     half = centres.square().sum(dim=1) / 2  # |x − c|² is smallest where x·c − |c|²/2 is largest
     nearest = torch.empty(len(x), dtype=torch.int64, device=x.device)
+    distance = torch.empty(len(x), dtype=x.dtype, device=x.device)
     rows = max(1, BLOCK // len(centres))
     for i in range(0, len(x), rows):
-        nearest[i : i + rows] = torch.addmm(-half, x[i : i + rows], centres.T).argmax(dim=1)
-    return nearest, (x - centres[nearest]).square().sum(dim=1)
+        part = x[i : i + rows]
+        nearest[i : i + rows] = torch.addmm(-half, part, centres.T).argmax(dim=1)
+        distance[i : i + rows] = (part - centres[nearest[i : i + rows]]).square().sum(dim=1)
+    return nearest, distance
 
 
 def nearest_members(x: Tensor, centres: Tensor) -> Tensor:

@@ -31,26 +31,39 @@ def pick_device(name: str | torch.device) -> torch.device:
     return torch.device(name)
 
 
+def home_of(device: torch.device) -> torch.device:
+    """Where series and embeddings live: beside the encoder, but on the CPU for MPS, which has no float64."""
+    return torch.device("cpu") if device.type == "mps" else device
+
+
 _threads_lock = threading.Lock()
+_asked: list[int] = []  # numbers of torch threads asked for by blocks that run now, the newest last
+_found = 0  # and what there was before the first of them
 
 
 @contextmanager
 def torch_threads(count: int = 1) -> Iterator[None]:
     """Run the block with `count` torch threads: on a CPU that number decides the last bits of a result.
 
-    The number found at the start is put back at the end. Blocks that ask for the same number may run side by
-    side in threads.
+    Blocks may be nested and may run side by side in threads; there they should ask for the same number, as
+    the newest wins. The number found by the first is put back when the last one ends.
     """
+    global _found
     if count < 1:
         raise ConfigError(f"torch threads = {count} must be at least 1")
     with _threads_lock:
-        before = torch.get_num_threads()
+        if not _asked:
+            _found = torch.get_num_threads()
+        _asked.append(count)
         torch.set_num_threads(count)
     try:
         yield
     finally:
         with _threads_lock:
-            torch.set_num_threads(before)
+            _asked.reverse()
+            _asked.remove(count)  # the newest of them
+            _asked.reverse()
+            torch.set_num_threads(_asked[-1] if _asked else _found)
 
 
 def default_chunk(device: torch.device) -> int:

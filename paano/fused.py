@@ -64,7 +64,7 @@ class Stacked:
     """The networks of G models as one: channels side by side, every convolution in G groups."""
 
     def __init__(self, config: PaAnoConfig, materials: Sequence[Material]):
-        device, channels = materials[0].values.device, materials[0].values.shape[1]
+        device, channels = materials[0].device, materials[0].values.shape[1]
         self.models = []
         for material in materials:  # each draws its weights from its own generator, as it would alone
             encoder = Encoder(config, channels, material.generator)

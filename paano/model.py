@@ -16,7 +16,7 @@ from paano import artifact
 from paano.bank import Bank, bank_size, build_bank, push
 from paano.calibrate import Calibration, fit_calibration
 from paano.config import PaAnoConfig
-from paano.device import default_chunk, in_slices, mixed, pick_device
+from paano.device import default_chunk, home_of, in_slices, mixed, pick_device
 from paano.encoder import Encoder, FoldedEncoder, embedding_size
 from paano.errors import ArtifactError, NotFitted, SeriesError, SeriesTooShort
 from paano.level import Level, fit_level
@@ -76,9 +76,10 @@ class PaAno:
                 f"needs {self.config.patch} in a row; widen the history, lower model.patch or raise "
                 "model.max_gap"
             )
-        values = torch.from_numpy(series.values).to(self.device)
+        values = self._tensor(series)
         unit = typical_deviation(values, starts, self.config)
-        return series, Material(values, starts, unit, torch.Generator().manual_seed(self.config.seed))
+        generator = torch.Generator().manual_seed(self.config.seed)
+        return series, Material(values, starts, unit, generator, self.device)
 
     def finish(
         self,
@@ -235,7 +236,9 @@ class PaAno:
         unit = tensors.pop("unit")
         encoder.load_state_dict(tensors, strict=False)  # all but batch norm's step count, which is not kept
         model._set_encoder(encoder.to(model.device).eval(), unit, parts["channels"])
-        model.bank = Bank(torch.from_numpy(bank["vectors"].copy()).to(model.device), bank["position"].copy())
+        model.bank = Bank(
+            torch.from_numpy(bank["vectors"].copy()).to(home_of(model.device)), bank["position"].copy()
+        )
         return model
 
     # -- inside ----------------------------------------------------------------------------------------------
@@ -261,20 +264,21 @@ class PaAno:
         return series
 
     def _tensor(self, series: Series) -> Tensor:
-        return torch.from_numpy(series.values).to(self.device)
+        return torch.from_numpy(series.values).to(home_of(self.device))
 
     def _encode(self, values: Tensor, starts: np.ndarray) -> Tensor:
         """float32 [n, D]: embeddings of the patches of `values` [N, C] at `starts` [n], a chunk at a time."""
         config = self.config
-        out = torch.empty(len(starts), embedding_size(config), device=self.device)
-        rows = torch.from_numpy(starts).to(self.device)
-        unit = self._unit.to(self.device)
+        out = torch.empty(len(starts), embedding_size(config), device=values.device)
+        rows = torch.from_numpy(starts).to(values.device)
+        unit = self._unit.to(values.device)
         chunk = config.chunk or default_chunk(self.device)
         chunk = max(1, min(chunk, GATHER // (config.patch * values.shape[1])))
 
         def encode(part: slice) -> None:
             with mixed(self.device, config.precision):
-                out[part] = self._folded(take_patches(values, rows[part], config.patch, unit))
+                patches = take_patches(values, rows[part], config.patch, unit).to(self.device)
+                out[part] = self._folded(patches).to(values.device)
 
         in_slices(encode, len(starts), chunk)
         return out

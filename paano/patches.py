@@ -26,6 +26,7 @@ def take_patches(values: Tensor, starts: Tensor, patch: int, unit: Tensor | None
     they are.
     """
     channels = values.shape[1]
+    starts = starts.to(values.device)
     out = torch.empty(len(starts), patch, channels, dtype=torch.float32, device=values.device)
     steps = torch.arange(patch, device=values.device)
     size = max(1, GATHER // (patch * channels))

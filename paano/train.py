@@ -30,10 +30,11 @@ from paano.patches import take_patches
 class Material:
     """What one model is trained on."""
 
-    values: Tensor  # float64 [N, C], on the device
+    values: Tensor  # float64 [N, C]
     starts: np.ndarray  # int64 [n]: rows at which a whole patch starts, ascending
     unit: Tensor  # float64 [C]
     generator: torch.Generator  # on the CPU: every device draws the same
+    device: torch.device  # where the networks run
 
 
 @dataclass(frozen=True)
@@ -64,7 +65,7 @@ def train(
 
     Several train side by side in one `networks` (see `paano.fused`); they share nothing but the schedule.
     """
-    device = materials[0].values.device
+    device = materials[0].device
     generators = [m.generator for m in materials]
 
     # 1. the networks, drawn on the CPU so that every device starts from the same weights
@@ -92,7 +93,7 @@ def train(
                 take_patches(m.values, _rows(batch, with_before=weight > 0), config.patch, m.unit)
                 for m, batch in zip(materials, batches, strict=True)
             ]
-        )  # [G, 2M or 3M, w, C]
+        ).to(device)  # [G, 2M or 3M, w, C]
         M = len(batches[0].anchor)
         with mixed(device, config.precision):
             h = networks.encode(patches).float()  # [G, 2M or 3M, D]
@@ -119,7 +120,9 @@ def train(
 
         # 5. one step
         grads = torch.autograd.grad(loss.sum() * scale, parameters, allow_unused=True)
-        optimiser.step([g if g is None else g / scale for g in grads], rate)
+        grads = [g if g is None else g / scale for g in grads]
+        if scale == 1.0 or all(g is None or bool(g.isfinite().all()) for g in grads):  # float16 may overflow
+            optimiser.step(grads, rate)
         for history, *numbers in zip(
             histories, loss.tolist(), contrast.tolist(), pretext.tolist(), strict=True
         ):
@@ -175,9 +178,9 @@ class OneModel:
     """The networks of a single model: G is 1."""
 
     def __init__(self, config: PaAnoConfig, material: Material):
-        device, channels = material.values.device, material.values.shape[1]
-        self.encoder = Encoder(config, channels, material.generator).to(device).train()
-        self.heads = Heads(embedding_size(config), material.generator).to(device)
+        channels = material.values.shape[1]
+        self.encoder = Encoder(config, channels, material.generator).to(material.device).train()
+        self.heads = Heads(embedding_size(config), material.generator).to(material.device)
 
     def parameters(self) -> list[Tensor]:
         return [*self.encoder.parameters(), *self.heads.parameters()]

@@ -1,0 +1,64 @@
+"""Where a model runs."""
+
+import threading
+
+import pytest
+import torch
+
+from paano.device import home_of, in_slices, pick_device, torch_threads
+from paano.errors import ConfigError
+
+
+def test_torch_threads_are_put_back_after_nested_blocks_and_errors():
+    before = torch.get_num_threads()
+    with pytest.raises(RuntimeError), torch_threads(2), torch_threads(1):
+        assert torch.get_num_threads() == 1
+        raise RuntimeError
+    assert torch.get_num_threads() == before
+    with torch_threads(2):
+        with torch_threads(3):
+            assert torch.get_num_threads() == 3
+        assert torch.get_num_threads() == 2
+
+
+def test_a_block_that_ends_does_not_change_the_threads_of_one_beside_it():
+    inside, leave, seen = threading.Event(), threading.Event(), []
+
+    def beside():
+        with torch_threads(1):
+            inside.set()
+            leave.wait(10)
+            seen.append(torch.get_num_threads())
+
+    thread = threading.Thread(target=beside)
+    thread.start()
+    inside.wait(10)
+    with torch_threads(1):
+        pass
+    leave.set()
+    thread.join()
+    assert seen == [1]
+
+
+def test_no_thread_at_all_is_refused():
+    with pytest.raises(ConfigError, match="at least 1"), torch_threads(0):
+        pass
+
+
+def test_every_index_is_done_once_even_when_memory_runs_out():
+    done, refused = [], []
+
+    def work(part):
+        if part.stop - part.start > 3:
+            refused.append(part)
+            raise torch.OutOfMemoryError("too much")
+        done.extend(range(part.start, part.stop))
+
+    in_slices(work, 20, 10)
+    assert done == list(range(20)) and len(refused) == 2
+
+
+def test_a_device_without_float64_keeps_the_series_on_the_cpu():
+    assert home_of(torch.device("mps")) == torch.device("cpu")
+    assert home_of(torch.device("cuda", 0)) == torch.device("cuda", 0)
+    assert pick_device(torch.device("cpu")) == torch.device("cpu")
