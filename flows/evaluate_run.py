@@ -231,9 +231,15 @@ def run_jobs(
     for i, result in _results(jobs, todo, kept.folder, workers):
         results[i] = result
         done(jobs[i], result, False)
-    rows = [(job, results[i]) for i, job in enumerate(jobs) if not isinstance(results[i], Skip)]
-    skipped = {result: None for i in range(len(jobs)) if isinstance(result := results[i], Skip)}
-    return rows, list(skipped)
+    rows: list[tuple[Job, dict[str, Any]]] = []
+    skipped: list[Skip] = []
+    for i, job in enumerate(jobs):
+        result = results[i]
+        if not isinstance(result, Skip):
+            rows.append((job, result))
+        elif result not in skipped:  # a damaged file is damaged for every seed: said once
+            skipped.append(result)
+    return rows, skipped
 
 
 def _results(
