@@ -11,34 +11,19 @@ import pytest
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterId
 from prefect.client.schemas.sorting import FlowRunSort
-from prefect.settings import PREFECT_API_URL, PREFECT_HOME, temporary_settings
 
 from flows.parts import open_parts
 from flows.retrain import retrain
 from flows.score import score
 from flows.settings import Settings
 from tests.engines.tiny import days, objects, run_fleet, write_fleet
-from tests.servers import prefect_server
 
+pytestmark = pytest.mark.usefixtures("prefect")  # worker processes report to it as well
 pytest.importorskip("prefect_dask", reason="Dask is not here: pip install 'paano-fleet[dask]'")
 
 
-@pytest.fixture(scope="module", autouse=True)
-def server(tmp_path_factory):
-    """A Prefect server that worker processes report to as well: the session's, or one of our own."""
-    if PREFECT_API_URL.value():
-        yield
-        return
-    folder = tmp_path_factory.mktemp("prefect")
-    with (
-        prefect_server(folder) as api,
-        temporary_settings({PREFECT_API_URL: api, PREFECT_HOME: folder / "home"}),
-    ):
-        yield
-
-
 @pytest.fixture(scope="module")
-def alone(tmp_path_factory) -> dict[str, str]:
+def alone(tmp_path_factory, prefect) -> dict[str, str]:
     """What the fleet leaves behind, trained and scored by one thread."""
     file = write_fleet(tmp_path_factory.mktemp("alone"), "local", workers=1)
     run_fleet(file)
