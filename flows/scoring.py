@@ -333,9 +333,14 @@ def add(before: Outcome | None, tonight: Outcome) -> Outcome:
     if before is None:
         return tonight
     worse, other = (before, tonight) if _rank(before) > _rank(tonight) else (tonight, before)
-    summed = {name: (before.figures.get(name) or 0) + (tonight.figures.get(name) or 0) for name in SUMMED}
-    figures = {**other.figures, **worse.figures, **tonight.figures, **summed}
-    return dataclasses.replace(worse, figures={key: value for key, value in figures.items() if value != 0})
+    figures = {**other.figures, **worse.figures, **tonight.figures}
+    both = [before.figures, tonight.figures]
+    for name in SUMMED:
+        if name in figures:
+            figures[name] = sum(part.get(name, 0) for part in both)
+    if "severity" in figures:
+        figures["severity"] = max(part.get("severity", 0.0) for part in both)
+    return dataclasses.replace(worse, figures=figures)
 
 
 def _rank(outcome: Outcome) -> int:
