@@ -306,11 +306,7 @@ def _make_sensor(
         # in the middle of its share, so that two faults of a sensor are apart and none touches the end
         first += int(rng.uniform(0.2, 0.7) * max(share - length, 0))
         hurt = [int(rng.integers(len(channels)))]
-        gaps = np.isnan(values[first : first + length])
-        whole = np.where(gaps, np.nanmean(values, axis=0), values[first : first + length])
-        values[first : first + length] = whole
         put_fault(values, fault, first, length, rng, size=size, channels=hurt)
-        values[first : first + length][gaps] = np.nan
         names = channels if fault in ("warp", "lost_period") else tuple(channels[c] for c in hurt)
         faults.append(Fault(start + first * interval, start + (first + length - 1) * interval, fault, names))
     return SynthSensor(f"{kind}-{number:02d}", kind, start, interval, values, channels, tuple(faults))
