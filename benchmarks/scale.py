@@ -128,6 +128,7 @@ def metered() -> Iterator[Meter]:
 
     from paano.model import PaAno
     from storage.mlflow_client import RegistryClient
+    from storage.tables import NOTE
 
     meter = Meter()
     send, ask, detect = AioBaseClient._make_api_call, RegistryClient.call, PaAno.detect
@@ -135,7 +136,8 @@ def metered() -> Iterator[Meter]:
     async def counted_send(self, operation, parameters):
         body = parameters.get("Body") or b""  # before it is sent: botocore makes a stream of it
         answer = await send(self, operation, parameters)
-        store = (parameters.get("Key") or parameters.get("Prefix") or "other").split("/")[0]
+        key = parameters.get("Key") or parameters.get("Prefix") or "other"
+        store = "notes" if key.endswith(NOTE) else key.split("/")[0]  # a worker reads a note once
         with meter.lock:
             meter.requests[store, operation] += 1
             if operation == "PutObject":
@@ -255,7 +257,7 @@ def measure_costs(run: Measured) -> Costs:
     return Costs(
         seconds_per_1000_patches=1000 * warm.compute / warm.patches,
         seconds_per_sensor=max(0.0, warm.seconds - warm.compute) / sensors,
-        list_requests_per_sensor=warm.of("history") / sensors - shape.days_read,
+        list_requests_per_sensor=(warm.of("history") - math.ceil(sensors / PAGE)) / sensors - shape.days_read,
         model_requests_per_sensor=cold.of("models") / sensors,
         model_bytes_per_sensor=cold.read["models"] / sensors,
         history_bytes_per_point=warm.read["history"]

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from flows.plan import choose_shards
 from paano.config import PaAnoConfig
+from paano.explain import reach
 
 EVENT_REQUESTS = 4  # of a shard at most: events of two days read and written; most nights have none
 PAGE = 1000  # items in one answer of a listing or of the registry
@@ -39,14 +40,20 @@ class Shape:
         return self.patch + self.max_gap
 
     @property
+    def memory(self) -> int:
+        """Points before the day that a night reads: for the scores, and to explain an event at its start."""
+        earlier = reach(PaAnoConfig(patch=self.patch, max_gap=self.max_gap))[0]
+        return max(2 * self.context, self.context + earlier)
+
+    @property
     def patches(self) -> int:
         """Per sensor and night: the day and two contexts before it."""
         return self.points + 2 * self.context - self.patch + 1
 
     @property
     def days_read(self) -> int:
-        """Daily files that hold a night and two contexts before it."""
-        return 1 + math.ceil(2 * self.context / self.points)
+        """Daily files that hold a night and what it reads before."""
+        return 1 + math.ceil(self.memory / self.points)
 
 
 @dataclass(frozen=True)
@@ -82,13 +89,13 @@ def night(
     )
     rows = 2 * sensors * shape.points
     per_shard = math.ceil(sensors / shards)
-    values = per_shard * (shape.points + 2 * shape.context) * shape.channels * 8
+    values = per_shard * (shape.points + shape.memory) * shape.channels * 8
     return {
         "task_runs": tasks,
         "core_seconds": core_seconds,
         "cores": math.ceil(core_seconds / (hours * 3600)),
         "worker_memory": costs.worker_bytes + 4 * values + per_shard * 2 * costs.model_bytes_per_sensor,
-        "history_requests": sensors * (costs.list_requests_per_sensor + shape.days_read),
+        "history_requests": sensors * (costs.list_requests_per_sensor + shape.days_read) + sensors / PAGE,
         "score_requests": shards * costs.score_requests_per_shard,
         "event_requests": shards * EVENT_REQUESTS,
         "model_requests": sensors * costs.model_requests_per_sensor,  # only with an empty cache

@@ -47,10 +47,9 @@ def days() -> tuple[str, list[str]]:
 
 
 def write_history_of(url: str, sensors: int, options: StorageOptions | None = None) -> None:
-    """The history of a made-up fleet under `url`."""
+    """The history of a fleet like the demo's under `url`: twelve sensors are one of each kind."""
     step = timedelta(minutes=30)
-    kinds = ["daily", "regimes", "pump"]
-    for sensor in make_fleet(sensors, DAYS, step, seed=5, nights=NIGHTS, kinds=kinds):
+    for sensor in make_fleet(sensors, DAYS, step, seed=5, nights=NIGHTS):
         values = dict(zip(sensor.channels, sensor.values.T, strict=True))
         rows = pl.DataFrame({"ts": sensor.ts, **values}).with_columns(
             pl.col("ts").dt.replace_time_zone("UTC"), sensor=pl.lit(sensor.name)
@@ -59,7 +58,7 @@ def write_history_of(url: str, sensors: int, options: StorageOptions | None = No
 
 
 def write_fleet(
-    folder: Path, engine: str = "local", workers: int = 2, address: str = "", sensors: int = 6
+    folder: Path, engine: str = "local", workers: int = 2, address: str = "", sensors: int = 12
 ) -> Path:
     """History and fleet file of a tiny fleet in `folder`; the path of the fleet file."""
     folder.mkdir(parents=True, exist_ok=True)
