@@ -1,7 +1,7 @@
 """How fast the method is, against what this machine can do.
 
     python -m benchmarks.method            a table; about ten minutes on two idle cores
-    python -m benchmarks.method --quick    smaller and shorter, about two minutes
+    python -m benchmarks.method --quick    a minute: shorter, scaled up, and no year of minutes
     python -m benchmarks.method --json     one object on standard output
 
 All ratios are taken in one run against a float32 matrix product (2048³), measured before and after on as many
@@ -17,7 +17,7 @@ import resource
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -121,7 +121,7 @@ def end_to_end(clock: Clock, preset: str, rows: int, iterations: int) -> float:
 
 def bank_and_score(clock: Clock, preset: str, rows: int) -> dict[str, float]:
     """Seconds of bank and score and the peak memory of a process that fits and scores `rows`."""
-    config, x = PaAnoConfig.preset(preset), series(rows)
+    config, x = PaAnoConfig.preset(preset, iterations=10), series(rows)  # more would take no more memory
     model = PaAno(config, "cpu")
     read, material = model.prepare(x)
     ((encoder, losses),) = train([material], config)
@@ -144,54 +144,44 @@ def fused_speed(clock: Clock, device: str, models: int, iterations: int) -> floa
     return clock.of(lambda: fit_many(config, many, device, fused=False)) / together
 
 
-def run(arguments: argparse.Namespace) -> dict[str, Any]:
+def run(arguments: argparse.Namespace) -> Iterator[tuple[str, Any]]:
+    """The figures by name, each as soon as it is known."""
     clock, quick = Clock(arguments.clock), arguments.quick
-    say = (lambda *_: None) if arguments.json else (lambda *words: print(*words, file=sys.stderr, flush=True))
-    result: dict[str, Any] = {
-        "threads": arguments.threads,
-        "clock": arguments.clock,
-        "quick": quick,
-        "gemm_gflops": 2 * gemm_rate(clock) / 1e9,
-    }
+    yield "threads", arguments.threads
+    yield "clock", arguments.clock
+    yield "gemm_gflops", 2 * gemm_rate(clock) / 1e9
 
-    say("training and scoring against a matrix product …")
-    result["train_of_gemm"] = train_share(clock, "paper", 5 if quick else 20)
-    result["score_of_gemm"] = score_share(clock, "paper", 1_000 if quick else 5_000)
-    result["light_train_of_gemm"] = train_share(clock, "light", 10 if quick else 50)
-    result["light_score_of_gemm"] = score_share(clock, "light", 2_000 if quick else 10_000)
+    yield "train_of_gemm", train_share(clock, "paper", 2 if quick else 20)
+    yield "score_of_gemm", score_share(clock, "paper", 500 if quick else 5_000)
+    yield "light_train_of_gemm", train_share(clock, "light", 5 if quick else 50)
+    yield "light_score_of_gemm", score_share(clock, "light", 1_000 if quick else 10_000)
 
-    say("fit and score of 10,000 rows …")
+    seconds = {}  # to fit and score 10,000 rows
     for preset in ("light", "paper"):
-        iterations = 10 if quick else PaAnoConfig.preset(preset).iterations
-        result[f"{preset}_seconds"] = end_to_end(clock, preset, 10_000, iterations)
-    result["light_speedup"] = result["paper_seconds"] / result["light_seconds"]
+        iterations = (10 if preset == "light" else 2) if quick else PaAnoConfig.preset(preset).iterations
+        seconds[preset] = end_to_end(clock, preset, 10_000, iterations)
+        yield f"{preset}_seconds", seconds[preset]
+    yield "light_speedup", seconds["paper"] / seconds["light"]
 
-    say("strides …")
-    base = PaAno(PaAnoConfig.preset("light", iterations=0), "cpu").fit(series(5_000))
-    x = series(5_000 if quick else 20_000, seed=1)
-    whole = clock.best(lambda: base.score(x), 2)
-    for stride in (2, 4, 8):
-        model = PaAno(base.config.replace(stride=stride), "cpu").fit(series(5_000))
-        result[f"stride_{stride}_cost"] = clock.best(lambda model=model: model.score(x), 2) / whole
+    x = series(3_000 if quick else 20_000, seed=1)
+    costs = {}  # of scoring every s-th patch, against every patch
+    for stride in (1, 2, 4, 8):
+        model = PaAno(PaAnoConfig.preset("light", iterations=0, stride=stride), "cpu").fit(series(1_000))
+        costs[stride] = clock.best(lambda model=model: model.score(x), 2)
+        if stride > 1:
+            yield f"stride_{stride}_cost", costs[stride] / costs[1]
 
-    say("several models at once …")
-    result["fused_speedup_cpu"] = fused_speed(clock, "cpu", 4, 3 if quick else 20)
+    yield "fused_speedup_cpu", fused_speed(clock, "cpu", 4, 3 if quick else 20)
     if torch.cuda.is_available():
         fused_speed(clock, "cuda", 2, 3)
-        result["fused_speedup_cuda"] = fused_speed(clock, "cuda", 16, 100)
+        yield "fused_speedup_cuda", fused_speed(clock, "cuda", 16, 100)
 
-    say("growth with the rows, and a year of minutes …")
-    small, large = (10_000, 50_000) if quick else (50_000, YEAR)
+    small, large = (5_000, 20_000) if quick else (50_000, YEAR)
     short, long = in_own_process(arguments, small), in_own_process(arguments, large)
-    result["growth_from_rows"], result["growth_to_rows"] = small, large
-    result["growth_seconds"] = [short["seconds"], long["seconds"]]
-    result["growth_exponent"] = math.log(long["seconds"] / short["seconds"]) / math.log(large / small)
-    if not quick:
-        result["year_peak_mb"] = long["peak_mb"]
-    else:
-        result["year_peak_mb"] = None
-        result["peak_mb"] = long["peak_mb"]
-    return result
+    yield "growth_rows", [small, large]
+    yield "growth_seconds", [round(short["seconds"], 2), round(long["seconds"], 2)]
+    yield "growth_exponent", math.log(long["seconds"] / short["seconds"]) / math.log(large / small)
+    yield ("peak_mb" if quick else "year_peak_mb"), long["peak_mb"]
 
 
 def main() -> None:
@@ -206,13 +196,17 @@ def main() -> None:
     if arguments.one:
         print(json.dumps(bank_and_score(Clock(arguments.clock), "light", arguments.one)))
         return
-    result = run(arguments)
+    result = {}
+    for name, value in run(arguments):
+        result[name] = value
+        shown = f"{value:.3f}" if isinstance(value, float) else str(value)
+        print(
+            f"{name:24} {shown:>24}  {GOALS.get(name, '')}",
+            file=sys.stderr if arguments.json else sys.stdout,
+            flush=True,
+        )
     if arguments.json:
         print(json.dumps(result, indent=1))
-        return
-    for name, value in result.items():
-        shown = f"{value:.3f}" if isinstance(value, float) else str(value)
-        print(f"{name:24} {shown:>24}  {GOALS.get(name, '')}")
 
 
 if __name__ == "__main__":
