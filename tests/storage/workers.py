@@ -97,15 +97,17 @@ def score_for_ever(store):
             table.update(rows, Window.day(DAY))
 
 
-def register(store, tracking_uri, folder, *sensors):
-    """Register the model in `folder` for each sensor, as champion."""
+def register(store, tracking_uri, *more):
+    """Register as champion: `folder sensor… [-- folder sensor…]`."""
     from storage.registry import Registry
 
-    registry = Registry(tracking_uri, store.url, "plant", f"{folder}-cache", store.options)
+    registry = Registry(tracking_uri, store.url, "plant", f"{more[0]}-cache", store.options)
     registry.client.client  # noqa: B018
     yield
-    for sensor in sensors:
-        print(registry.register(sensor, folder, alias="champion").version)
+    for part in " ".join(more).split(" -- "):
+        folder, *sensors = part.split()
+        for sensor in sensors:
+            print(registry.register(sensor, folder, alias="champion").version)
 
 
 JOBS = {job.__name__: job for job in (add, put_for_ever, score, score_for_ever, register)}
