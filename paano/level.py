@@ -10,10 +10,9 @@ A distance of d units is taken to have the tail probability 1 / (1 + d), a heavy
 all seen before is news, twice as far is not twice the news. Then
 
     features of a channel   −ln p adds up (Fisher)
-    channels                −ln of the harmonic mean of their p, which holds for dependent channels and costs
-                            a channel that speaks alone only ln C
+    channels                adds up too, over √C: many channels at rest are no noisier than one (Stouffer)
     shape and level         the shape distance in units of its 99th training percentile (an exponential tail:
-                            cosine distances are bounded) plus the level
+                            cosine distances are bounded) plus what the level has above its training median
 
 so both are nats of surprise, and a score says which of the two spoke. Nothing here is fitted to labels; what
 each choice was worth is in benchmarks/ACCURACY.md.
@@ -26,7 +25,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from scipy.special import logsumexp
 
 from paano.errors import ArtifactError
 from paano.series import Series, valid_starts
@@ -40,6 +38,7 @@ NO_NEWS = 1.0  # nats: `update` learns from rows below this even if training nev
 SMALLEST_SHARE, SMALLEST_PART = 0.01, 1e-6
 
 Parts = tuple[np.ndarray, ...]
+NUMBERS = ("shape_unit", "typical", "limit")  # in the order of the fields of Level
 
 SHAPE, LEVEL, BOTH = "shape", "level", "shape and level"
 
@@ -72,6 +71,7 @@ class Level:
     unit: np.ndarray  # float64 [F, C]: what counts as a distance of 1
     seen: np.ndarray  # float32 [F, C, SEEN]: rising, in units, the last repeated to fill up
     shape_unit: float  # the shape distance that counts as 1
+    typical: float  # the median level of the training rows, which is no surprise
     limit: float  # the level up to which `update` judges a row normal
 
     def by_channel(self, series: Series) -> np.ndarray:
@@ -90,7 +90,7 @@ class Level:
 
     def combine(self, shape: np.ndarray, level: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Score and its two parts, which add up to it, from the shape distance and the level of each row."""
-        shape = shape / self.shape_unit
+        shape, level = shape / self.shape_unit, np.maximum(level - self.typical, 0.0)
         return shape + level, shape, np.where(np.isnan(shape), np.nan, level)
 
     def update(self, series: Series, normal: np.ndarray) -> Level:
@@ -113,15 +113,14 @@ class Level:
         return {"level.centre": self.centre, "level.unit": self.unit, "level.seen": self.seen}
 
     def numbers(self) -> dict[str, float]:
-        return {"shape_unit": self.shape_unit, "limit": self.limit}
+        return {name: getattr(self, name) for name in NUMBERS}
 
     @classmethod
     def from_parts(cls, patch: int, tensors: Mapping[str, np.ndarray], numbers: Any) -> Level:
         """The level as `tensors` and `numbers` gave it; what cannot be one is refused."""
-        names = ("shape_unit", "limit")
-        if not isinstance(numbers, Mapping) or set(numbers) != set(names):
-            raise ArtifactError(f"a level has exactly the entries {', '.join(names)}")
-        for name in names:
+        if not isinstance(numbers, Mapping) or set(numbers) != set(NUMBERS):
+            raise ArtifactError(f"a level has exactly the entries {', '.join(NUMBERS)}")
+        for name in NUMBERS:
             value = numbers[name]
             if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < np.inf:
                 raise ArtifactError(f"level.{name} = {value!r} is not a finite number of at least 0")
@@ -130,8 +129,7 @@ class Level:
             tensors["level.centre"].copy(),
             tensors["level.unit"].copy(),
             tensors["level.seen"].copy(),
-            float(numbers["shape_unit"]),
-            float(numbers["limit"]),
+            *(float(numbers[name]) for name in NUMBERS),
         )
         if not (level.unit > 0).all() or level.shape_unit == 0 or (np.diff(level.seen) < 0).any():
             raise ArtifactError("the level's values do not fit together; the model must be fitted again")
@@ -177,16 +175,16 @@ def fit_level(
 
     there = shape[np.isfinite(shape)]
     shape_unit = float(np.quantile(there, SHAPE_QUANTILE)) if there.size else 0.0
+    shape_unit = shape_unit if shape_unit > 1e-6 else 1.0
     finite = training[np.isfinite(training)]
-    limit = max(NO_NEWS, float(np.quantile(finite, normal_quantile)) if finite.size else 0.0)
-    return Level(patch, centre, unit, seen, shape_unit if shape_unit > 1e-6 else 1.0, limit), training
+    typical, high = np.quantile(finite, [0.5, normal_quantile]).tolist() if finite.size else (0.0, 0.0)
+    limit = max(typical + NO_NEWS, high)
+    return Level(patch, centre, unit, seen, shape_unit, typical, limit), training
 
 
 def over_channels(surprise: np.ndarray) -> np.ndarray:
-    """float64 [N] from −ln p [N, C]: −ln of the harmonic mean of the channels' tail probabilities."""
-    if surprise.shape[1] == 1:
-        return surprise[:, 0]
-    return logsumexp(surprise, axis=1) - np.log(surprise.shape[1])
+    """float64 [N] from the surprise [N, C] of each channel."""
+    return surprise.sum(axis=1) / np.sqrt(surprise.shape[1])
 
 
 def speaker(shape: float, level: float) -> str:
