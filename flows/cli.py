@@ -110,12 +110,13 @@ def backfill(
 def retrain(
     sensors: Sensors = None,
     as_of: Annotated[str, typer.Option(help="Train on history before this day or time, UTC.")] = "",
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say who is due, and why.")] = False,
     file: File = "",
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
     """Retrain the sensors that are due, or those named, and promote them by policy."""
-    _run("retrain", file, as_json, as_of=_moment(as_of), sensors=sensors or None)
+    _run("retrain", file, as_json, as_of=_moment(as_of), sensors=sensors or None, dry_run=dry_run)
 
 
 @app.command(epilog=example("paano refresh pump-17"))

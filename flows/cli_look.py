@@ -10,7 +10,7 @@ import typer
 
 from flows.console import Debug, File, Json, load, say_json, screen, table
 
-BARS = " ▁▂▃▄▅▆▇█"
+BARS = "▁▂▃▄▅▆▇█"
 Since = Annotated[str, typer.Option(help="First day, YYYY-MM-DD.")]
 Until = Annotated[str, typer.Option(help="Last day, YYYY-MM-DD (default: the last scored).")]
 
@@ -112,8 +112,9 @@ def _event(row: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _plot(rows: list[dict[str, Any]], width: int = 96) -> None:
+def _plot(rows: list[dict[str, Any]]) -> None:
     """Scores as one line per day, a bar per stretch of time; alarms are red, missing data is a dot."""
+    width = min(96, screen.width - 12)
     days: dict[str, list[dict[str, Any]]] = {}
     for row in rows:
         days.setdefault(f"{row['ts']:%Y-%m-%d}", []).append(row)
@@ -125,7 +126,7 @@ def _plot(rows: list[dict[str, Any]], width: int = 96) -> None:
         for n in range(min(width, len(steps))):
             part = steps[n * len(steps) // width : max(1, (n + 1) * len(steps) // width)] or steps[n : n + 1]
             scores = [row["score"] for row in part if row["score"] is not None]
-            mark = BARS[round(max(scores) / top * 8)] if scores and top else "·"
+            mark = BARS[round(max(scores) / top * 7)] if scores and top else "·"
             line += f"[red]{mark}[/]" if any(row["anomaly"] for row in part) else mark
         screen.print(f"{day} {line}", highlight=False)
     if rows:

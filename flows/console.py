@@ -20,8 +20,10 @@ if TYPE_CHECKING:
 
 FAILED, USAGE = 1, 2  # exit codes; 0 is all well
 
-screen = Console(soft_wrap=False)
+PLAIN_WIDTH = 160  # of tables that do not go to a screen
+screen = Console(width=None if sys.stdout.isatty() else PLAIN_WIDTH)
 errors = Console(stderr=True, soft_wrap=True)
+PROSE = {"outcome", "reason", "says", "remedy", "channels", "is"}  # columns that may take several lines
 _state = {"debug": False}
 
 
@@ -108,7 +110,9 @@ def table(title: str, rows: Sequence[Mapping[str, Any]], columns: Sequence[str] 
     view = Table(title=title, title_justify="left", title_style="bold", header_style="bold", expand=False)
     for name in names:
         numeric = all(isinstance(row.get(name), int | float | None) for row in rows)
-        view.add_column(name.replace("_", " "), justify="right" if numeric else "left", overflow="fold")
+        view.add_column(
+            name.replace("_", " "), justify="right" if numeric else "left", no_wrap=name not in PROSE
+        )
     for row in rows:
         view.add_row(*(_cell(row.get(name)) for name in names))
     screen.print(view)

@@ -190,8 +190,9 @@ def show(settings: Settings, found: dict[str, Any], s3: bool) -> None:
 @contextlib.contextmanager
 def servers(folder: Path, say: Callable[[str], None]) -> Iterator[dict[str, Any]]:
     """Start the three servers, point this process at them; the keys of the fleet file that name them."""
-    from flows.servers import make_bucket, mlflow_server, prefect_server, s3_server
+    from flows.servers import leave_on_sigterm, make_bucket, mlflow_server, prefect_server, s3_server
 
+    leave_on_sigterm()
     with contextlib.ExitStack() as stack:
         say("starting an S3 server (SeaweedFS)")
         s3 = stack.enter_context(s3_server(folder / "s3"))

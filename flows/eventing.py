@@ -16,6 +16,7 @@ import polars as pl
 from flows.outcome import Outcome, attempt, ok
 from flows.parts import Parts
 from paano.calibrate import Calibration
+from paano.device import torch_threads
 from paano.events import Event, ScoredRows, Settled, carry_over, settle
 from paano.explain import explain, reach
 from paano.model import PaAno
@@ -102,7 +103,8 @@ def update_events(
 
     def explain_one(sensor: str) -> Outcome:
         events, unexplained = carry_over(settled[sensor].events, events_of(before, sensor))
-        answers = {event.event_id: explained(scored[sensor], event) for event in unexplained}
+        with torch_threads(parts.settings.run.threads):
+            answers = {event.event_id: explained(scored[sensor], event) for event in unexplained}
         events = [answers.get(event.event_id, event) for event in events]
         found[sensor] = event_rows(events)
         tonight = [event.severity for event in events if window.start <= event.end < window.end]

@@ -54,7 +54,9 @@ def train_batch(
 
 
 @flow(name="retrain", flow_run_name="retrain {as_of}")
-def retrain(fleet_file: str = "", as_of: str = "", sensors: list[str] | None = None) -> Report:
+def retrain(
+    fleet_file: str = "", as_of: str = "", sensors: list[str] | None = None, dry_run: bool = False
+) -> Report:
     """Retrain what is due, or `sensors` in any case, on the history before `as_of` (by default today)."""
     settings = open_fleet(fleet_file)
     moment = moment_of(as_of)
@@ -71,7 +73,10 @@ def retrain(fleet_file: str = "", as_of: str = "", sensors: list[str] | None = N
     outcomes = [outcome for outcome in found if isinstance(outcome, Outcome)]  # of batches that were lost
     outcomes += [skipped(check.sensor, "not due", **check.figures) for check in checks if not check.due]
 
-    due = {check.sensor: check.why for check in checks if check.due}
+    due = {check.sensor: check.why for check in checks if check.due and not dry_run}
+    if dry_run:
+        waiting = [check for check in checks if check.due]
+        outcomes += [skipped(c.sensor, f"due: {c.why}; would help: {c.advice}", **c.figures) for c in waiting]
     # On a GPU several sensors are trained at once, so a batch holds several.
     together = GROUP if settings.run.device == "cuda" else 1
     batches = plan_sensors(due, min(half, max(1, -(-len(due) // together))))

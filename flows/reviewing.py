@@ -36,7 +36,7 @@ def version_figures(version: Version | None) -> dict[str, Any]:
         "version": version.version,
         "kind": tags.get("paano.kind"),
         "aliases": ", ".join(version.aliases),
-        "trained_to": (tags.get("paano.window_end") or "")[:16],
+        "trained_to": (tags.get("paano.window_end") or "")[:10],
         "vus_pr": float(tags["paano.vus_pr"]) if "paano.vus_pr" in tags else None,
         "alarms": float(tags["paano.alarms"]) if "paano.alarms" in tags else None,
     }

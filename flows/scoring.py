@@ -26,7 +26,7 @@ from flows.parts import Parts, pinned_intervals
 from flows.training import begun, cold_start, enough_points, when_enough
 from paano import Detection, PaAno
 from paano.device import torch_threads
-from paano.errors import HistoryError, PaanoError, Transient
+from paano.errors import HistoryError, PaanoError, RegistryUnavailable, Transient
 from paano.events import anomalous
 from paano.explain import reach as explain_reach
 from storage.history import Reading
@@ -206,10 +206,11 @@ def score_sensor(
     if champion is None:
         past = begun(reading.cut(Window(reading.start, window.start)))
         if past.rows < enough_points(parts.settings):
-            rows = rows_without_model(reading.cut(window))
-            reason = f"no_model: {when_enough(parts.settings, reading)}"
-            return skipped(sensor, reason, rows=rows.height), Night(reading, rows)
-        version = cold_start(parts, past)
+            return without_model(reading, window, when_enough(parts.settings, reading))
+        try:
+            version = cold_start(parts, past)
+        except RegistryUnavailable as error:  # the others of the shard have their models in the cache
+            return without_model(reading, window, f"its first model cannot be registered: {error}")
         champion = open_champion(parts, version, parts.registry.fetch(version))
         note = f"first night, by an untrained model (version {version.version})"
     near = reading.cut(window.widen(before=champion.lead))
@@ -271,6 +272,12 @@ def rows_of(champion: Champion, reading: Reading, found: Detection, window: Wind
         },
         schema_overrides={"ts": pl.Datetime("us"), "sensor": pl.String, "status": pl.String},
     ).with_columns(pl.col("ts").dt.replace_time_zone("UTC"))
+
+
+def without_model(reading: Reading, window: Window, why: str) -> tuple[Outcome, Night]:
+    """The night of a sensor that cannot be scored yet."""
+    rows = rows_without_model(reading.cut(window))
+    return skipped(reading.sensor, f"no_model: {why}", rows=rows.height), Night(reading, rows)
 
 
 def rows_without_model(reading: Reading) -> pl.DataFrame:

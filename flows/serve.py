@@ -7,13 +7,14 @@ import os
 from pathlib import Path
 
 from flows.console import screen
-from flows.servers import prefect_server
+from flows.servers import leave_on_sigterm, prefect_server
 from flows.settings import Settings
 from paano.errors import ConfigError
 
 
 def serve_fleet(settings: Settings, fleet_file: str) -> None:
     """Serve the flows until interrupted; a Prefect server is started for it unless there is one."""
+    leave_on_sigterm()
     with contextlib.ExitStack() as stack:
         if not os.environ.get("PREFECT_API_URL"):
             screen.print("starting a Prefect server …")
@@ -39,6 +40,7 @@ def _serve(settings: Settings, fleet_file: str) -> None:
             schedule=Cron(cron, timezone=lines.timezone),
             parameters={"fleet_file": fleet_file},
             tags=["paano", settings.fleet.name],
+            paused=False,  # Prefect pauses them when `serve` ends
         )
         for flow, cron in (
             (score, lines.score),

@@ -127,6 +127,11 @@ def prefect_server(folder: Path, environment: dict[str, str] | None = None) -> I
         yield f"{address}/api"
 
 
+def leave_on_sigterm() -> None:
+    """Let SIGTERM end this process as Ctrl-C does, so that what it started is ended too."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+
+
 @contextlib.contextmanager
 def running(
     name: str, command: list[str], log: Path, environment: dict[str, str] | None = None, hard: bool = False

@@ -37,6 +37,8 @@ def test_a_fleet_is_trained_and_scored_through_the_flows_and_a_rerun_changes_not
 
     parts, file = fleet
     as_of = (fleets.START + timedelta(days=6)).isoformat()
+    asked = retrain(fleet_file=file, as_of=as_of, dry_run=True)
+    assert {outcome.text for outcome in asked.outcomes} == {"skipped: due: no model; would help: retrain"}
     first = retrain(fleet_file=file, as_of=as_of)
     assert first.counts == {"ok": 3, "skipped": 0, "failed": 0}
     report = score(fleet_file=file, day=fleets.night(7))

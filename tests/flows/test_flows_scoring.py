@@ -234,6 +234,23 @@ def test_a_sensor_with_too_little_history_says_when_it_will_have_enough(fleet):
     assert "young" not in fleet.registry.champions(["young"])
 
 
+def test_with_the_registry_away_known_sensors_are_scored_and_new_ones_wait(fleet, monkeypatch):
+    from paano.errors import RegistryUnavailable
+
+    def away(*_args, **_options):
+        raise RegistryUnavailable("the registry does not answer")
+
+    fleets.write_sensor(fleet.settings, "new", fleets.signal(9, 4 * 48), fleets.START + timedelta(days=5))
+    versions = dict(fleet.registry.champions())
+    monkeypatch.setattr(fleet.registry, "register", away)
+    day = date.fromisoformat(fleets.night(7))
+    said = {}
+    for members in shards_of(fleet):
+        said |= {outcome.sensor: outcome.text for outcome in score_shard(fleet, day, members, versions)}
+    assert said.pop("new").startswith("skipped: no_model: its first model cannot be registered")
+    assert set(said.values()) == {"ok"}
+
+
 def test_changed_channels_are_a_clear_failure(fleet):
     rows = fleets.DAYS * 48
     fleets.write_sensor(fleet.settings, "s00", fleets.signal(0, rows, channels=2))

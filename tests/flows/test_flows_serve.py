@@ -36,7 +36,7 @@ def test_a_schedule_really_runs_the_nightly_flow(tmp_path):
     os.environ.pop("PREFECT_API_URL", None)
     parts = open_parts(settings)
     with running("paano serve", command, tmp_path / "serve.log", environment) as ended:
-        deadline = time.monotonic() + 300
+        deadline = time.monotonic() + 420
         while time.monotonic() < deadline:
             assert not ended(), ended()
             rows = parts.scores.read_many(["s00", "s01"], Window.day(yesterday))
