@@ -24,6 +24,7 @@ from paano.inject import put_fault
 DAY = 86_400.0
 FIRST_DAY = datetime(2026, 1, 5, tzinfo=UTC)  # a Monday
 SHORT_ROWS = 40  # fewer than a patch
+LEAST = 6  # rows to score, or there is no room for a fault
 APART = 400  # rows that a fault needs around it to be told from the next one
 NEW_PATCHES = 6  # history of a brand-new sensor before the first scored night, in patches of 96
 
@@ -298,10 +299,10 @@ def _make_sensor(
 
     faults = []
     # a fault shows for a patch before and after it: with few rows, only one is planted
-    planned = planned[: max(1, scored // APART)]
+    planned = planned[: max(1, scored // APART)] if scored >= LEAST else ()
     share = scored // max(len(planned), 1)
     for i, fault in enumerate(planned):
-        length = min(FAULT_ROWS[fault], max(2, share // 3))
+        length = min(FAULT_ROWS[fault], share // 3)
         first = rows - scored + i * share
         # in the middle of its share, so that two faults of a sensor are apart and none touches the end
         first += int(rng.uniform(0.2, 0.7) * max(share - length, 0))
