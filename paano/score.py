@@ -25,25 +25,27 @@ def nearest_distance(
     gives what it has. An embedding of length 0 (a flat patch can have one) is at distance 0 of another such
     and at distance 1 of everything else.
     """
-    vectors = bank.vectors.T  # [D, K]
-    empty_bank = torch.linalg.vector_norm(bank.vectors, dim=1) == 0  # [K]
+    vectors = bank.vectors
+    empty_bank = ~vectors.any(dim=1)  # [K]
     has_empty = bool(empty_bank.any())
     k = min(neighbours, len(bank))
-    rows = max(1, BLOCK // len(bank))
+    rows = max(1, BLOCK // max(len(bank), k * vectors.shape[1]))
     out = torch.empty(len(embeddings), dtype=torch.float32, device=embeddings.device)
     for i in range(0, len(embeddings), rows):
-        part = F.normalize(embeddings[i : i + rows].float(), dim=1)
-        similar = part @ vectors  # [m, K]
+        part = F.normalize(embeddings[i : i + rows], dim=1)  # [m, D]
+        similar = part @ vectors.T  # [m, K]
+        empty = ~part.any(dim=1)  # [m]
         if has_empty:
-            empty = torch.linalg.vector_norm(part, dim=1) == 0
             similar[empty[:, None] & empty_bank] = 1.0
         if exclude is not None:
             _forget_near(similar, starts[i : i + rows], bank.position, exclude)
-        best = similar.topk(k, dim=1).values  # [m, k]
+        best, which = similar.topk(k, dim=1)  # [m, k]
+        # 1 − cosine is |a − b|² / 2 for unit vectors, which keeps its digits where the cosine is nearly 1.
+        distance = (part[:, None] - vectors[which]).square().sum(dim=2) / 2
+        distance += (empty[:, None] != empty_bank[which]) / 2
         there = best > -torch.inf
-        total = torch.where(there, 1 - best, 0.0).sum(dim=1)
-        out[i : i + rows] = total / there.sum(dim=1)  # 0 / 0 is NaN
-    return out.clamp_min_(0)
+        out[i : i + rows] = torch.where(there, distance, 0.0).sum(dim=1) / there.sum(dim=1)  # 0 / 0 is NaN
+    return out
 
 
 def _forget_near(similar: Tensor, starts: np.ndarray, position: np.ndarray, exclude: int) -> None:

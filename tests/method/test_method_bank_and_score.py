@@ -146,11 +146,20 @@ def test_patch_scores_equal_the_slow_twin(n, size, k, exclude, seed, zeros):
     assert got.numpy() == pytest.approx(want, abs=1e-6, nan_ok=True)
 
 
+def test_a_tiny_distance_keeps_its_digits():
+    angle = 1e-4
+    bank = Bank(torch.tensor([[1.0, 0.0]]), np.array([0]))
+    got = nearest_distance(
+        torch.tensor([[np.cos(angle), np.sin(angle)]], dtype=torch.float32), bank, 1
+    ).item()
+    assert got == pytest.approx(1 - np.cos(angle), rel=1e-3)  # 5e-9, far below the rounding of 1 in float32
+
+
 def test_a_patch_never_matches_itself_or_its_neighbours():
     x = cloud(40)
     bank = Bank(torch.nn.functional.normalize(x, dim=1), np.arange(40))
     assert nearest_distance(x, bank, 1).max() < 1e-6
-    assert nearest_distance(x, bank, 1, starts=np.arange(40), exclude=5).min() > 1e-6
+    assert nearest_distance(x, bank, 1, starts=np.arange(40), exclude=5).min() > 1e-9
     assert torch.isnan(nearest_distance(x, bank, 1, starts=np.arange(40), exclude=40)).all()
 
 
