@@ -6,12 +6,9 @@ which `sweep` finds. An alias never points to missing files.
 
 from __future__ import annotations
 
-import json
-import os
-import secrets
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -19,39 +16,18 @@ from typing import Any
 from paano.errors import ConfigError, PaanoError, RegistryError, RegistryUnavailable
 from storage import artifact
 from storage.cache import ModelCache
-from storage.faults import named
 from storage.keys import check_fleet, decode_id, encode_id, model_name
 from storage.mlflow_client import Exists, Missing, RegistryClient
 from storage.objects import StorageOptions, check_key, open_store
+from storage.versions import Champions, LastSeen, Version
+
+__all__ = ["CHALLENGER", "CHAMPION", "Champions", "Registry", "Swept", "Version"]
 
 CHAMPION = "champion"
 CHALLENGER = "challenger"
 SENSOR_TAG, FLEET_TAG, DIGEST_TAG = "paano.sensor", "paano.fleet", "paano.digest"
 _FEW = 8  # up to so many sensors are asked for one by one
 _LONGEST_TEXT = 5000  # characters of a description that every MLflow backend holds
-
-
-@dataclass(frozen=True)
-class Version:
-    """One version of a sensor's model."""
-
-    sensor: str
-    name: str  # of the registered model
-    version: int
-    digest: str  # of the artefact
-    source: str  # address of its folder
-    tags: dict[str, str] = field(default_factory=dict)
-    aliases: tuple[str, ...] = ()
-    created: datetime | None = None
-    description: str = ""
-
-
-class Champions(dict[str, Version]):
-    """{sensor: version}. `stale`: the registry did not answer, this is the last list that was seen."""
-
-    stale: bool = False
-    seen: datetime | None = None
-    reason: str = ""
 
 
 @dataclass(frozen=True)
@@ -82,6 +58,7 @@ class Registry:
         self.artifacts = open_store(str(artifacts_url), options)
         self.cache = ModelCache(cache, cache_bytes)
         self.client = RegistryClient(self.tracking_uri)
+        self._seen = LastSeen(self.cache.folder, self.fleet, self.tracking_uri)
 
     def __repr__(self) -> str:
         return f"Registry({self.fleet!r}, artifacts {self.artifacts.url!r})"
@@ -214,7 +191,7 @@ class Registry:
 
     def _resolve(self, alias: str, sensors: Iterable[str] | None) -> Champions:
         wanted = None if sensors is None else list(dict.fromkeys(sensors))
-        kept = self._kept(alias)
+        kept = self._seen.read(alias)
         try:
             if wanted is not None and len(wanted) <= _FEW:
                 models = [m for sensor in wanted if (m := self._model(sensor)) is not None]
@@ -229,7 +206,7 @@ class Registry:
         asked = {*gone, *(self._sensor(m) for m in models)}
         now = {**{s: v for s, v in kept.items() if s not in asked}, **found}
         if now != kept or wanted is None or len(wanted) > _FEW:
-            self._keep(alias, Champions(now))
+            self._seen.write(alias, Champions(now))
         answer = Champions(found if wanted is None else {s: found[s] for s in wanted if s in found})
         answer.seen = datetime.now(UTC)
         return answer
@@ -371,38 +348,6 @@ class Registry:
         with ThreadPoolExecutor(max(1, workers)) as pool:
             return {v.sensor: got for v, got in zip(versions, pool.map(one, versions), strict=True)}
 
-    # -- the last list seen
-
-    def _kept_path(self, alias: str) -> Path:
-        return self.cache.folder / f"{self.fleet}.{alias}.json"
-
-    def _kept(self, alias: str) -> Champions:
-        """The last list seen, empty if there is none or it is of another registry."""
-        kept = Champions()
-        try:
-            note = json.loads(self._kept_path(alias).read_bytes())
-            if note["tracking_uri"] == self.tracking_uri:
-                kept.update({v["sensor"]: _from_json(v) for v in note["versions"]})
-                kept.seen = datetime.fromisoformat(note["seen"])
-        except FileNotFoundError:
-            return Champions()
-        except (ValueError, KeyError, TypeError):
-            return Champions()  # damaged: as good as none, the next look writes it again
-        return kept
-
-    def _keep(self, alias: str, champions: Champions) -> None:
-        path = self._kept_path(alias)
-        note = {
-            "tracking_uri": self.tracking_uri,
-            "seen": datetime.now(UTC).isoformat(),
-            "versions": [_to_json(v) for v in champions.values()],
-        }
-        with named(str(path)):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            half = path.with_name(f".{path.name}-{os.getpid()}-{secrets.token_hex(4)}")
-            half.write_text(json.dumps(note))
-            half.replace(path)
-
     # -- sweep
 
     def sweep(
@@ -444,12 +389,3 @@ def _stale(kept: Champions, wanted: list[str] | None, reason: str) -> Champions:
 
 def _short(text: str) -> str:
     return text if len(text) <= _LONGEST_TEXT else text[: _LONGEST_TEXT - 1] + "…"
-
-
-def _to_json(version: Version) -> dict[str, Any]:
-    return asdict(version) | {"created": version.created.isoformat() if version.created else None}
-
-
-def _from_json(value: dict[str, Any]) -> Version:
-    created = datetime.fromisoformat(value["created"]) if value["created"] else None
-    return Version(**{**value, "created": created, "aliases": tuple(value["aliases"])})

@@ -145,7 +145,7 @@ def test_a_folder_that_may_not_be_written_is_access_denied(tmp_path):
         "import os, sys\n"
         "from paano.errors import AccessDenied\n"
         "from storage.objects import open_store\n"
-        "import storage.backends; os.setuid(65534)\n"
+        "import storage.local; os.setuid(65534)\n"
         "try: open_store(sys.argv[1]).put('x', b'1')\n"
         "except AccessDenied as error: print(error)\n"
     )

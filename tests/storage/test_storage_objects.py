@@ -96,13 +96,13 @@ def test_a_store_travels_to_another_process_as_its_address(place):
 def test_of_many_threads_one_wins_each_round(place):
     store = place.store()
     etag = store.put("seat", b"nobody")
-    for _ in range(3):
+    for turn in range(3):
         start = threading.Barrier(4)
 
-        def sit(n, etag=etag, start=start):
+        def sit(n, etag=etag, start=start, turn=turn):
             start.wait()
             try:
-                return store.put("seat", f"writer {n}".encode(), if_match=etag)
+                return store.put("seat", f"writer {n} in turn {turn}".encode(), if_match=etag)
             except Conflict:
                 return None
 
