@@ -91,6 +91,7 @@ def prepare(settings: Settings) -> None:
         "PREFECT_LOGGING_LEVEL": "INFO" if _state["debug"] else "CRITICAL",
         "PREFECT_LOGGING_EXTRA_LOGGERS": "paano",
         "PREFECT_CLI_PROMPT": "false",
+        "MLFLOW_LOGGING_LEVEL": "DEBUG" if _state["debug"] else "WARNING",
         "MLFLOW_DISABLE_TELEMETRY": "true",
         "DO_NOT_TRACK": "1",
     }

@@ -176,13 +176,15 @@ def show(settings: Settings, found: dict[str, Any], s3: bool) -> None:
         f"paano show pump-01 -f {file} --html pump.html",
     ]
     if s3:
-        screen.print("The servers are stopped; their data and logs are in " + folder)
+        screen.print(f"The servers are stopped; their data and logs are in {folder}")
+        lines = []
     else:
         lines += [
             f"mlflow server --backend-store-uri sqlite:///{folder}/mlflow/mlflow.db   (models, port 5000)",
             f"PREFECT_HOME={folder}/prefect prefect server start   (runs, port 4200)",
         ]
-    screen.print(f"Where to look (scores in {folder}/scores, events in {folder}/events):")
+    if lines:
+        screen.print(f"Where to look (scores in {folder}/scores, events in {folder}/events):")
     for line in lines:
         screen.print(f"  {line}", highlight=False, soft_wrap=True)
 
