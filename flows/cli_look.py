@@ -68,6 +68,7 @@ def register(app: typer.Typer, example: Callable[[str], str]) -> None:
         since: Since = "",
         until: Until = "",
         html: Annotated[Path | None, typer.Option(help="Also write a page with a plot.")] = None,
+        png: Annotated[Path | None, typer.Option(help="Also write a picture.")] = None,
         file: File = "",
         as_json: Json = False,
         debug: Debug = False,
@@ -76,11 +77,17 @@ def register(app: typer.Typer, example: Callable[[str], str]) -> None:
         from flows.looking import sensor_page, window_of
 
         parts = _parts(file)
-        page = sensor_page(parts, sensor, window_of(parts, since, until, days=3))
+        window = window_of(parts, since, until, days=3)
+        page = sensor_page(parts, sensor, window)
         if html is not None:
             from flows.page import write_page
 
             write_page(parts, page, html)
+        if png is not None:
+            from flows.pictures import night
+
+            png.parent.mkdir(parents=True, exist_ok=True)
+            png.write_bytes(night(parts.history.read(sensor, window), page["scores"], page["events"]))
         if as_json:
             say_json(page)
             return
@@ -89,8 +96,9 @@ def register(app: typer.Typer, example: Callable[[str], str]) -> None:
         _plot(page["scores"])
         if page["events"]:
             table("events", [_event(row) for row in page["events"]])
-        if html is not None:
-            screen.print(f"wrote {html}")
+        for path in (html, png):
+            if path is not None:
+                screen.print(f"wrote {path}")
 
 
 def _parts(file: str) -> Any:

@@ -1,9 +1,9 @@
-"""Pictures for a reviewer: scores on recent data and the injected-fault test, champion beside challenger."""
+"""Pictures: a sensor's nights, and for a reviewer the scores and the injected-fault test of a version."""
 
 from __future__ import annotations
 
 import io
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -31,6 +31,28 @@ def review(
         "scores.png": _png(_scores(model, former, newest, budget)),
         "faults.png": _png(_faults(trial, against)),
     }
+
+
+def night(reading: Reading, scores: list[dict[str, Any]], events: list[dict[str, Any]]) -> bytes:
+    """PNG of a sensor's history, its scores against the threshold, and its events."""
+    from matplotlib.figure import Figure  # without pyplot there is no global state
+
+    figure = Figure(figsize=(9, 4.5), layout="constrained")
+    above, below = figure.subplots(2, 1, sharex=True)
+    above.plot(reading.ts, reading.values, linewidth=0.8, label=reading.channels)
+    above.set_title(f"{reading.sensor}: history, score and events", loc="left")
+    above.legend(loc="upper left", frameon=False, ncols=min(4, len(reading.channels)))
+    times = [row["ts"].replace(tzinfo=None) for row in scores]
+    values = [np.nan if row["score"] is None else row["score"] for row in scores]
+    limit = [np.nan if row["threshold"] is None else row["threshold"] for row in scores]
+    below.plot(times, values, color=BLUE, linewidth=1, label="score")
+    below.plot(times, limit, color=GREY, linewidth=0.8, linestyle="--", label="threshold")
+    below.legend(loc="upper left", frameon=False)
+    for event in events:
+        begin, end = (event[name].replace(tzinfo=None) for name in ("start", "end"))
+        for axes in (above, below):
+            axes.axvspan(begin, end, color=RED, alpha=0.15, linewidth=0)
+    return _png(figure)
 
 
 def _scores(model: PaAno, former: PaAno | None, newest: Reading, budget: float) -> Figure:

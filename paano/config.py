@@ -61,10 +61,9 @@ class PaAnoConfig:
     # series and patches
     patch: int = 96  # w: points of a patch
     max_gap: int = 3  # the longest hole, in points, that is bridged by a straight line
-    unit: str = (
-        "raw"  # what the eps of the normalisation is measured in: the numbers as they are (published),
-    )
-    # or each channel's `typical` patch deviation, so that volts and millivolts give the same model
+    # Of the normalisation's eps: the numbers as they are (published), or each channel's `typical` patch
+    # deviation, so that volts and millivolts give the same model.
+    unit: str = "raw"  # what a patch's spread is measured in: raw numbers, or the channel's typical spread
 
     # encoder (appendix D.1)
     width: float = 1.0  # multiplies the channels 128, 256, 128, 64
@@ -73,17 +72,17 @@ class PaAnoConfig:
     # training (appendix B.1, D.2, D.6)
     iterations: int = 100  # 0 leaves the encoder as it was drawn
     minibatch: int = 512  # M
-    learning_rate: float = 1e-4
-    weight_decay: float = 1e-4
-    contrast: str = "triplet"
+    learning_rate: float = 1e-4  # of AdamW at the start; it falls to a tenth along a cosine
+    weight_decay: float = 1e-4  # of AdamW
+    contrast: str = "triplet"  # the loss that sets patches apart
     contrast_weight: float = 0.1  # the paper divides the triplet loss by 10
-    negative: str = "farthest"
+    negative: str = "farthest"  # which patch of the minibatch the anchor is pushed away from
     shift: int = 2  # r: the positive is the anchor moved by 1 to r points
     margin: float = 0.1  # δ
     temperature: float = 0.1  # of InfoNCE
     pretext_weight: float = 1.0  # λ at the start; 0 leaves the pretext loss out
     pretext_ratio: float = 0.2  # share of the iterations with a pretext loss
-    pretext_schedule: str = "linear"
+    pretext_schedule: str = "linear"  # its weight falls to 0, or stays, over that share
     pretext_negatives: int = 5  # U
 
     # memory bank and scores (appendix D.3, D.4)
@@ -91,7 +90,7 @@ class PaAnoConfig:
     # And never more vectors than this. Measured at half width: with 5,000 a look-up costs a tenth of encoding
     # the patch, with 50,000 one and a half times as much; 1 % of the patches is within 0.1 points of VUS-PR
     # of 10 % in the paper's own table.
-    bank_cap: int = 5_000
+    bank_cap: int = 5_000  # most vectors in the bank
     neighbours: int = 3  # k
     stride: int = 1  # score every stride-th patch
     normal_quantile: float = 0.99  # of training patch scores: at most this is judged normal by `update`

@@ -1,23 +1,23 @@
 """Every error of the project, in one tree.
 
-    PaanoError                      something a person can act on; the message names the sensor and the remedy
-    ├── ConfigError                 a setting is unknown, contradictory or out of range
-    ├── SeriesError                 a series cannot be used as it is
-    │   └── SeriesTooShort          it has fewer points than the work needs
-    ├── NotFitted                   a model was asked to score before it was fitted
-    ├── ArtifactError               a stored model is damaged, hostile or of another format
-    ├── HistoryError                history of one sensor cannot be read: damaged, wrong type, changed schema
-    │   └── UnknownSensor           there is no such sensor
-    ├── StorageError                an object store refused
-    │   ├── AccessDenied            credentials are missing or wrong
-    │   ├── ObjectMissing           no such bucket, folder or object
-    │   ├── Conflict                somebody else wrote the object first
-    │   └── StorageFull             no space is left
-    ├── RegistryError               the model registry refused
-    ├── RunFailed                   more sensors of a run failed than it may survive
-    └── Transient                   it may work in a while: a lost connection, a 503. Only these are retried.
-        ├── StorageUnavailable
-        └── RegistryUnavailable
+PaanoError                      something a person can act on; the message names the sensor and the remedy
+├── ConfigError                 a setting is unknown, contradictory or out of range
+├── SeriesError                 a series cannot be used as it is
+│   └── SeriesTooShort          it has fewer points than the work needs
+├── NotFitted                   a model was asked to score before it was fitted
+├── ArtifactError               a stored model is damaged, hostile or of another format
+├── HistoryError                history of one sensor cannot be read: damaged, wrong type, changed schema
+│   └── UnknownSensor           there is no such sensor
+├── StorageError                an object store refused
+│   ├── AccessDenied            credentials are missing or wrong
+│   ├── ObjectMissing           no such bucket, folder or object
+│   ├── Conflict                somebody else wrote the object first
+│   └── StorageFull             no space is left
+├── RegistryError               the model registry refused
+├── RunFailed                   more sensors of a run failed than it may survive
+└── Transient                   it may work in a while: a lost connection, a 503. Only these are retried.
+    ├── StorageUnavailable
+    └── RegistryUnavailable
 """
 
 
