@@ -69,8 +69,8 @@ class Costs:
     score_requests_per_shard: float
     score_bytes_per_object: float
     score_bytes_per_row: float
-    train_seconds: float  # one sensor, one core, default preset
-    train_points: int
+    train_seconds: float  # one sensor, one core, default preset: the iterations
+    train_seconds_per_1000_points: float  # and the bank and the calibration
     register_calls: float
     register_requests: float
     worker_bytes: float  # peak memory of the process that measured all this
@@ -78,7 +78,7 @@ class Costs:
 
 def night(
     shape: Shape, costs: Costs, hours: float = 4.0, engine: str = "local", max_tasks: int = 500
-) -> dict:
+) -> dict[str, float]:
     """What one night of scoring takes. deploy/README.md explains each line."""
     sensors, shards = shape.sensors, shape.used_shards
     tasks = min(max_tasks, shards)
@@ -111,25 +111,30 @@ def night(
 
 
 def week(
-    shape: Shape, costs: Costs, hours: float = 24.0, max_age_days: float = 30.0, gpu: float = 1e13
-) -> dict:
+    shape: Shape,
+    costs: Costs,
+    hours: float = 24.0,
+    max_age_days: float = 30.0,
+    lookback_days: float = 28.0,
+    gpu: float = 1e13,
+) -> dict[str, float]:
     """What a week's retraining takes: a sensor is due every `max_age_days`.
 
     `gpu` is what one GPU does in multiply-adds a second with this small network; it is assumed, not measured.
     """
     config = PaAnoConfig.preset("default")
     due = math.ceil(shape.sensors * 7 / max_age_days)
-    # 27.6 M multiply-adds a patch at full width and w = 96; both grow as the square and as the length.
+    points = shape.points * lookback_days
+    core_seconds = due * (costs.train_seconds + points / 1000 * costs.train_seconds_per_1000_points)
+    # 27.6 M multiply-adds a patch at full width and w = 96; they grow as the width's square and the length.
     patch = 27.6e6 * config.width**2 * config.patch / 96
-    training = (
-        3 * config.iterations * 2 * config.minibatch * patch
-    )  # anchors and positives, forward and backward
-    encoding = 2 * costs.train_points * patch  # the bank and the calibration
+    training = 3 * config.iterations * 2 * config.minibatch * patch  # anchors and positives, both ways
+    gpu_seconds = due * (training + 2 * points * patch) / gpu  # and every patch for bank and calibration
     return {
         "due": due,
-        "core_hours": due * costs.train_seconds / 3600,
-        "cores": math.ceil(due * costs.train_seconds / (hours * 3600)),
-        "gpus": math.ceil(due * (training + encoding) / gpu / (hours * 3600)),
+        "core_hours": core_seconds / 3600,
+        "cores": math.ceil(core_seconds / (hours * 3600)),
+        "gpus": math.ceil(gpu_seconds / (hours * 3600)),
         "registry_calls": due * costs.register_calls,
         "requests": due * costs.register_requests,
     }

@@ -15,7 +15,7 @@ import s3fs
 from storage.objects import StorageOptions
 from tests.deploy.composition import DEPLOY
 from tests.deploy.stack import SECRETS, Stack, until
-from tests.engines.tiny import days, write_history_of
+from tests.engines.tiny import MODEL, days, write_history_of
 from tests.servers import postgres_bin
 
 pytestmark = [
@@ -24,18 +24,6 @@ pytestmark = [
 ]
 
 SENSORS = 3
-TINY = """
-[model]
-preset = "light"
-patch = 24
-width = 0.125
-iterations = 4
-minibatch = 16
-
-[retrain]
-holdout = "2d"
-floor = 0.0
-"""
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +35,7 @@ def stack(tmp_path_factory):
         text = (DEPLOY / "fleet.toml").read_text()
         text = text.replace("http://mlflow:5000", address(stack, "mlflow"))
         text = text.replace("/var/cache/paano", str(folder / "cache")).replace('"28d"', '"10d"')
-        (folder / "fleet.toml").write_text(text + TINY)
+        (folder / "fleet.toml").write_text(text + MODEL)
         assert tomllib.loads(text)["registry"]["tracking_uri"] == address(stack, "mlflow")
         options = StorageOptions(
             endpoint=address(stack, "s3"),

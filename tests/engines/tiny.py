@@ -14,13 +14,7 @@ from storage.objects import StorageOptions
 
 DAYS, NIGHTS = 12, 2
 
-FLEET = """
-[fleet]
-name = "tiny"
-
-[history]
-lookback = "10d"
-
+MODEL = """
 [model]
 preset = "light"
 patch = 24
@@ -31,6 +25,14 @@ minibatch = 16
 [retrain]
 holdout = "2d"
 floor = 0.0
+"""
+
+FLEET = """
+[fleet]
+name = "tiny"
+
+[history]
+lookback = "10d"
 
 [run]
 engine = "{engine}"
@@ -64,7 +66,7 @@ def write_fleet(
     folder.mkdir(parents=True, exist_ok=True)
     write_history_of(str(folder / "history"), sensors)
     file = folder / "fleet.toml"
-    file.write_text(FLEET.format(engine=engine, workers=workers, address=address))
+    file.write_text(MODEL + FLEET.format(engine=engine, workers=workers, address=address))
     return file
 
 
