@@ -34,9 +34,10 @@ def test_the_registry_works_on_postgresql(tmp_path, s3, bucket, models):  # noqa
 def test_mlflow_serves_a_version_over_http(local, models, tmp_path):  # noqa: F811
     name = local.register("a", models[0], alias="champion").name
     port = free_port()
-    program = os.path.join(os.path.dirname(sys.executable), "mlflow")
-    command = [program, "models", "serve", "-m", f"models:/{name}@champion", "-p", str(port)]
+    programs = os.path.dirname(sys.executable)
+    command = [f"{programs}/mlflow", "models", "serve", "-m", f"models:/{name}@champion", "-p", str(port)]
     env = {**os.environ, "MLFLOW_TRACKING_URI": local.tracking_uri, "MLFLOW_DISABLE_TELEMETRY": "true"}
+    env["PATH"] = f"{programs}:{env['PATH']}"  # MLflow starts uvicorn by its name
     with (tmp_path / "log").open("wb") as log:
         process = subprocess.Popen(
             [*command, "--env-manager", "local"], env=env, stdout=log, stderr=log, start_new_session=True
