@@ -56,7 +56,14 @@ def day_before_now() -> date:
     A scheduled run that starts late still scores the night it was meant for.
     """
     meant = flow_run.scheduled_start_time or datetime.now(UTC)
-    return (meant.astimezone(UTC) - timedelta(days=1)).date()
+    eve = meant.astimezone(UTC) - timedelta(days=1)
+    return date(eve.year, eve.month, eve.day)
+
+
+def run_name() -> str:
+    """The name of a flow run: the flow and what it is about, also when that is the default."""
+    given = flow_run.parameters
+    return f"{flow_run.flow_name} {given.get('day') or given.get('as_of') or day_before_now()}"
 
 
 def is_transient(_task: Any, _run: Any, state: Any) -> bool:

@@ -7,7 +7,7 @@ from typing import Any
 
 from prefect import flow, task
 
-from flows.fanout import fan_out, open_fleet
+from flows.fanout import fan_out, open_fleet, run_name
 from flows.outcome import Outcome, attempt
 from flows.parts import choose_sensors, open_parts, parts_for
 from flows.plan import Batch, plan_sensors
@@ -30,7 +30,7 @@ def refresh_batch(
     return [attempt(refresh_one, sensor, batch.number) for sensor in batch.sensors]
 
 
-@flow(name="refresh", flow_run_name="refresh {as_of}")
+@flow(name="refresh", flow_run_name=run_name)
 def refresh(fleet_file: str = "", as_of: str = "", sensors: list[str] | None = None) -> Report:
     """Refresh the models of `sensors` (by default all) with the history before `as_of` (by default today)."""
     settings = open_fleet(fleet_file)

@@ -9,7 +9,7 @@ from prefect import flow, task
 
 from flows.due import Check, check_shard
 from flows.engine import gpu_slot
-from flows.fanout import day_before_now, fan_out, open_fleet
+from flows.fanout import day_before_now, fan_out, open_fleet, run_name
 from flows.outcome import Outcome, attempt, skipped
 from flows.parts import choose_sensors, fix_shards, open_parts, parts_for
 from flows.plan import Batch, plan_sensors, plan_shards, shard_members
@@ -53,7 +53,7 @@ def train_batch(
     return [attempt(train_one, sensor, batch.number) for sensor in batch.sensors]
 
 
-@flow(name="retrain", flow_run_name="retrain {as_of}")
+@flow(name="retrain", flow_run_name=run_name)
 def retrain(
     fleet_file: str = "", as_of: str = "", sensors: list[str] | None = None, dry_run: bool = False
 ) -> Report:

@@ -7,7 +7,7 @@ from typing import Any
 
 from prefect import flow, task
 
-from flows.fanout import fan_out, open_fleet
+from flows.fanout import fan_out, open_fleet, run_name
 from flows.outcome import Outcome, attempt, ok, skipped
 from flows.parts import Parts, open_parts, parts_for
 from flows.plan import Batch, plan_sensors, sensor_seed
@@ -66,7 +66,7 @@ def review_batch(
     return [attempt(compare_one, sensor, batch.number) for sensor in batch.sensors]
 
 
-@flow(name="review", flow_run_name="review {as_of}")
+@flow(name="review", flow_run_name=run_name)
 def review(fleet_file: str = "", as_of: str = "", sensors: list[str] | None = None) -> Report:
     """Compare champion and challenger of `sensors` (by default all with a challenger) before `as_of`."""
     settings = open_fleet(fleet_file)

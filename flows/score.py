@@ -7,7 +7,7 @@ from typing import Any
 
 from prefect import flow, task
 
-from flows.fanout import day_before_now, fan_out, open_fleet
+from flows.fanout import day_before_now, fan_out, open_fleet, run_name
 from flows.outcome import Outcome
 from flows.parts import choose_sensors, fix_shards, open_parts, parts_for
 from flows.plan import Batch, plan_shards, shard_members
@@ -34,7 +34,7 @@ def score_batch(
     ]
 
 
-@flow(name="score", flow_run_name="score {day}")
+@flow(name="score", flow_run_name=run_name)
 def score(fleet_file: str = "", day: str = "", sensors: list[str] | None = None) -> Report:
     """Score the night of `day` (by default the day before now, in UTC) for the fleet or for `sensors`."""
     settings = open_fleet(fleet_file)
