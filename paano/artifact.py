@@ -20,7 +20,7 @@ import numpy as np
 from safetensors.numpy import save as tensor_bytes
 
 from paano.config import PaAnoConfig
-from paano.encoder import embedding_size, layer_shapes
+from paano.encoder import NORM, embedding_size, layer_shapes
 from paano.errors import ArtifactError, ConfigError
 from paano.level import level_shapes
 
@@ -38,7 +38,7 @@ def encoder_shapes(config: PaAnoConfig, channels: int) -> Shapes:
     shapes: Shapes = {"unit": ("F64", (channels,))}
     for i, (inputs, outputs, kernel) in enumerate(layer_shapes(config, channels)):
         shapes[f"convs.{i}.weight"] = ("F32", (outputs, inputs, 1, kernel))
-        for name in ("weight", "bias", "running_mean", "running_var"):
+        for name in NORM:
             shapes[f"norms.{i}.{name}"] = ("F32", (outputs,))
     return shapes
 

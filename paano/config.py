@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import functools
 import hashlib
 import json
 import math
@@ -104,7 +105,7 @@ class PaAnoConfig:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        for name, kind in get_type_hints(type(self)).items():
+        for name, kind in _kinds(type(self)).items():
             object.__setattr__(self, name, _typed(name, getattr(self, name), kind))
         if self.shift >= self.patch:
             raise ConfigError(f"model.shift = {self.shift} must be smaller than model.patch = {self.patch}")
@@ -168,6 +169,11 @@ PRESETS: dict[str, dict[str, Any]] = {
         "level": "tail",
     },
 }
+
+
+@functools.cache
+def _kinds(settings: type) -> dict[str, type]:
+    return get_type_hints(settings)
 
 
 def _typed(name: str, value: Any, kind: type) -> Any:

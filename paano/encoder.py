@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import torch
@@ -20,6 +21,8 @@ LAYERS: dict[int, tuple[tuple[int, ...], tuple[int, ...]]] = {
     5: ((128, 256, 512, 128, 64), (7, 5, 5, 3, 3)),
 }
 PROJECTION = 256
+NORM = ("weight", "bias", "running_mean", "running_var")
+NORM_EPS = 1e-5
 
 
 class LayerShape(NamedTuple):
@@ -57,7 +60,7 @@ class Encoder(nn.Module):
         self.norms = nn.ModuleList()
         for inputs, outputs, kernel in layer_shapes(config, channels):
             self.convs.append(Conv(inputs, outputs, kernel, generator))
-            self.norms.append(nn.BatchNorm2d(outputs))
+            self.norms.append(nn.BatchNorm2d(outputs, eps=NORM_EPS))
 
     def forward(self, patches: Tensor) -> Tensor:
         if self.training and patches.device.type == "cpu":
@@ -85,16 +88,14 @@ class Encoder(nn.Module):
             )  # unbiased, as torch
         return h
 
-    @torch.no_grad()
+    def weights(self) -> dict[str, Tensor]:
+        """What scoring needs and an artefact keeps: all but the counter of batch norm."""
+        state = self.state_dict()
+        return {name: value for name, value in state.items() if not name.endswith("num_batches_tracked")}
+
     def folded(self) -> FoldedEncoder:
         """The same function with batch norm's running statistics folded into the convolutions."""
-        layers = []
-        for conv, norm in zip(self.convs, self.norms, strict=True):
-            gain = norm.weight.double() / (norm.running_var.double() + norm.eps).sqrt()  # [out]
-            weight = conv.weight.double() * gain[:, None, None, None]
-            bias = norm.bias.double() - norm.running_mean.double() * gain
-            layers.append((weight.float().contiguous(memory_format=torch.channels_last), bias.float()))
-        return FoldedEncoder(layers)
+        return fold(self.weights())
 
 
 class FoldedEncoder:
@@ -109,6 +110,19 @@ class FoldedEncoder:
         for weight, bias in self.layers:
             x = F.conv2d(x, weight, bias, padding=(0, weight.shape[3] // 2)).relu_()
         return x.mean(dim=(2, 3)).float()  # [n, D]
+
+
+@torch.no_grad()
+def fold(weights: Mapping[str, Tensor]) -> FoldedEncoder:
+    """The encoder with these `Encoder.weights`, for scoring."""
+    layers = []
+    for i in range(sum(name.startswith("convs.") for name in weights)):
+        norm = {name: weights[f"norms.{i}.{name}"].double() for name in NORM}  # [out] each
+        gain = norm["weight"] / (norm["running_var"] + NORM_EPS).sqrt()
+        weight = weights[f"convs.{i}.weight"].double() * gain[:, None, None, None]
+        bias = norm["bias"] - norm["running_mean"] * gain
+        layers.append((weight.float().contiguous(memory_format=torch.channels_last), bias.float()))
+    return FoldedEncoder(layers)
 
 
 class Conv(nn.Module):

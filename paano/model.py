@@ -17,7 +17,7 @@ from paano.bank import Bank, bank_size, build_bank, push
 from paano.calibrate import Calibration, fit_calibration
 from paano.config import PaAnoConfig
 from paano.device import default_chunk, home_of, in_slices, mixed, pick_device
-from paano.encoder import Encoder, FoldedEncoder, embedding_size
+from paano.encoder import Encoder, FoldedEncoder, embedding_size, fold
 from paano.errors import ArtifactError, NotFitted, SeriesError, SeriesTooShort
 from paano.level import Level, fit_level
 from paano.patches import GATHER, take_patches, typical_deviation
@@ -51,7 +51,7 @@ class PaAno:
         self.losses: list[dict[str, float]] = []
         self.seconds: dict[str, float] = {}
         self.level: Level | None = None
-        self._encoder: Encoder | None = None
+        self._weights: dict[str, Tensor] | None = None  # of the encoder
         self._training_scores: np.ndarray | None = None
 
     # -- fitting ---------------------------------------------------------------------------------------------
@@ -92,7 +92,7 @@ class PaAno:
         """The second half of `fit`: bank and calibration for a trained encoder."""
         config, starts = self.config, material.starts
         self.losses, self.seconds, self.facts = losses, {"train": seconds}, {}
-        self._set_encoder(encoder, material.unit, series.channels)
+        self._set_encoder(encoder.weights(), material.unit, series.channels)
 
         began = time.perf_counter()
         embeddings = self._encode(material.values, starts)  # [n, D]
@@ -196,11 +196,7 @@ class PaAno:
         self._check_fitted()
         if facts is not None:
             self.facts = dict(facts)
-        encoder = {
-            name: value.cpu().contiguous().numpy()
-            for name, value in self._encoder.state_dict().items()
-            if not name.endswith("num_batches_tracked")
-        }
+        encoder = {name: value.cpu().contiguous().numpy() for name, value in self._weights.items()}
         encoder["unit"] = self._unit.cpu().numpy()
         bank = {"vectors": self.bank.vectors.cpu().contiguous().numpy(), "position": self.bank.position}
         if self.level is not None:
@@ -231,11 +227,10 @@ class PaAno:
             model.losses, model.facts = [dict(step) for step in parts["losses"]], dict(parts["facts"])
         except (ArtifactError, KeyError, TypeError, ValueError) as error:
             raise ArtifactError(f"{folder}: {artifact.MODEL} is damaged: {error!r}") from error
-        encoder = Encoder(model.config, parts["channels"], torch.Generator().manual_seed(0))
         tensors = {name: torch.from_numpy(value.copy()) for name, value in weights.items()}
         unit = tensors.pop("unit")
-        encoder.load_state_dict(tensors, strict=False)  # all but batch norm's step count, which is not kept
-        model._set_encoder(encoder.to(model.device).eval(), unit, parts["channels"])
+        on_device = {name: value.to(model.device) for name, value in tensors.items()}
+        model._set_encoder(on_device, unit, parts["channels"])
         model.bank = Bank(
             torch.from_numpy(bank["vectors"].copy()).to(home_of(model.device)), bank["position"].copy()
         )
@@ -246,12 +241,12 @@ class PaAno:
     def _draw_encoder(self, material: Material) -> Encoder:
         return Encoder(self.config, material.values.shape[1], material.generator).to(self.device).eval()
 
-    def _set_encoder(self, encoder: Encoder, unit: Tensor, channels: int) -> None:
-        self._encoder, self._unit, self.channels = encoder, unit, channels
-        self._folded: FoldedEncoder = encoder.folded()
+    def _set_encoder(self, weights: dict[str, Tensor], unit: Tensor, channels: int) -> None:
+        self._weights, self._unit, self.channels = weights, unit, channels
+        self._folded: FoldedEncoder = fold(weights)
 
     def _check_fitted(self) -> None:
-        if self._encoder is None:
+        if self._weights is None:
             raise NotFitted("the model is not fitted; call fit() or load one")
 
     def _read(self, X: Any) -> Series:

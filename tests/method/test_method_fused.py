@@ -24,7 +24,7 @@ def test_fused_training_equals_one_by_one_within_a_ten_thousandth(setting, devic
     together = fit_many(config, several, device, fused=True)
     for model, x in zip(together, several, strict=True):
         alone = PaAno(config, device).fit(x)
-        for p, q in zip(model._encoder.parameters(), alone._encoder.parameters(), strict=True):
+        for p, q in zip(model._weights.values(), alone._weights.values(), strict=True):
             assert (p - q).abs().max().item() < 1e-4
         starts = np.arange(0, len(x) - config.patch, 7)
         a, b = model.embed(x, starts), alone.embed(x, starts)

@@ -266,7 +266,7 @@ def test_a_billion_of_offset_changes_the_scores_by_its_rounding_only(shared):
     model, x = shared
     assert np.abs(model.score(x) - model.score(x + 1e9)).max() < 1e-6
     lifted = PaAno(model.config, "cpu").fit(x + 1e9)
-    for ours, theirs in zip(model._encoder.parameters(), lifted._encoder.parameters(), strict=True):
+    for ours, theirs in zip(model._weights.values(), lifted._weights.values(), strict=True):
         assert (ours - theirs).abs().max().item() < 1e-4
 
 
@@ -337,9 +337,9 @@ def test_update_takes_in_what_is_normal_and_leaves_out_what_is_not(fitted, wave)
 
 
 def test_update_leaves_the_encoder_and_an_empty_series_leaves_everything(fitted, wave):
-    weights = [p.clone() for p in fitted._encoder.parameters()]
+    weights = [p.clone() for p in fitted._weights.values()]
     assert fitted.update(wave) is fitted
-    assert all(torch.equal(p, q) for p, q in zip(weights, fitted._encoder.parameters(), strict=True))
+    assert all(torch.equal(p, q) for p, q in zip(weights, fitted._weights.values(), strict=True))
     bank = fitted.bank
     assert fitted.update(np.full(100, np.nan)).bank is bank
 

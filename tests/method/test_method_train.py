@@ -100,7 +100,7 @@ def test_no_missing_value_reaches_the_encoder(wave, small, monkeypatch):
     monkeypatch.setattr(Encoder, "forward", lambda self, x: seen.append(x) or forward(self, x))
     model = PaAno(small, "cpu").fit(wave)
     assert all(torch.isfinite(x).all() for x in seen)
-    assert all(torch.isfinite(v).all() for v in model._encoder.state_dict().values())
+    assert all(torch.isfinite(v).all() for v in model._weights.values())
 
 
 @pytest.mark.parametrize(
