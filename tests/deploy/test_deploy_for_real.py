@@ -80,7 +80,8 @@ def run(api: httpx.Client, stack: Stack, deployment: str, **parameters: str) -> 
     where = f"/flow_runs/{made.raise_for_status().json()['id']}"
 
     def ended() -> bool:
-        return api.get(where).raise_for_status().json()["state_type"] in ("COMPLETED", "FAILED", "CRASHED")
+        answer = api.get(where)  # a busy server may say 500 for a moment
+        return answer.is_success and answer.json()["state_type"] in ("COMPLETED", "FAILED", "CRASHED")
 
     until(ended, 420, deployment)
     state = api.get(where).json()["state"]
