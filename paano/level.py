@@ -14,8 +14,8 @@ all seen before is news, twice as far is not twice the news. Then
     shape and level         the shape distance in units of its 99th training percentile (an exponential tail:
                             cosine distances are bounded) plus what the level has above its training median
 
-so both are nats of surprise, and a score says which of the two spoke. Nothing here is fitted to labels; what
-each choice was worth is in benchmarks/ACCURACY.md.
+so both are nats of surprise, and a score says which of the two spoke. Fitting uses no label. The form was
+chosen on labelled series: benchmarks/ACCURACY.md says what each choice was worth there.
 """
 
 from __future__ import annotations
