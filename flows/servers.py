@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import random
 import shutil
 import signal
 import socket
@@ -16,9 +17,10 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from paano.errors import PaanoError
 
@@ -37,7 +39,7 @@ class S3Server:
 
     endpoint: str
     key: str
-    secret: str
+    secret: str = field(repr=False)
 
     @property
     def environment(self) -> dict[str, str]:
@@ -46,23 +48,26 @@ class S3Server:
             "AWS_SECRET_ACCESS_KEY": self.secret,
             "AWS_ENDPOINT_URL": self.endpoint,
             "AWS_REGION": "us-east-1",
+            "AWS_DEFAULT_REGION": "us-east-1",
             "MLFLOW_S3_ENDPOINT_URL": self.endpoint,
         }
 
 
 def free_port(span: int = 1) -> int:
-    """A port such that it and the next `span - 1` are free at this moment."""
+    """A port such that it and the next `span - 1` are free.
+
+    It is below the range that the system hands out for outgoing connections, so nobody takes it by chance.
+    """
     for _ in range(200):
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            first = probe.getsockname()[1]
-        if first + span < 65_536 and all(_is_free(port) for port in range(first, first + span)):
+        first = random.SystemRandom().randrange(12_000, 32_000)
+        if all(_is_free(port) for port in range(first, first + span)):
             return first
     raise PaanoError(f"no {span} free ports in a row on this machine")
 
 
 def _is_free(port: int) -> bool:
     with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind(("127.0.0.1", port))
         except OSError:
@@ -98,7 +103,7 @@ def s3_server(folder: Path, key: str = "demo-key", secret: str = "demo-secret") 
 
 @contextlib.contextmanager
 def mlflow_server(
-    folder: Path, artifacts: str, environment: dict[str, str] | None = None, database: str = ""
+    folder: Path, artifacts: str, environment: Mapping[str, str] | None = None, database: str = ""
 ) -> Iterator[str]:
     """An MLflow server on SQLite in `folder` (or on `database`); its address."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -107,7 +112,7 @@ def mlflow_server(
         sys.executable, "-m", "mlflow", "server", "--host", "127.0.0.1", "--port", str(port),
         "--workers", "1",
         "--backend-store-uri", database or f"sqlite:///{folder / 'mlflow.db'}",
-        "--default-artifact-root", artifacts,
+        "--default-artifact-root", artifacts, "--no-serve-artifacts",
     ]  # fmt: skip
     with running("MLflow server", command, folder / "server.log", environment) as alive:
         wait_for("MLflow server", lambda: _answers(f"{address}/health"), alive)
@@ -115,7 +120,7 @@ def mlflow_server(
 
 
 @contextlib.contextmanager
-def prefect_server(folder: Path, environment: dict[str, str] | None = None) -> Iterator[str]:
+def prefect_server(folder: Path, environment: Mapping[str, str] | None = None) -> Iterator[str]:
     """A Prefect server with its data in `folder`; the address of its API."""
     folder.mkdir(parents=True, exist_ok=True)
     address = f"http://127.0.0.1:{(port := free_port())}"
@@ -134,7 +139,7 @@ def leave_on_sigterm() -> None:
 
 @contextlib.contextmanager
 def running(
-    name: str, command: list[str], log: Path, environment: dict[str, str] | None = None, hard: bool = False
+    name: str, command: list[str], log: Path, environment: Mapping[str, str] | None = None, hard: bool = False
 ) -> Iterator[Callable[[], str]]:
     """Run `command` in a process group of its own; yields a function that says why it ended, or nothing."""
     with log.open("ab") as out:
@@ -198,7 +203,7 @@ def _answers(address: str) -> bool:
 
 
 def make_bucket(server: S3Server, name: str) -> None:
-    """Create a bucket, if it is not there."""
+    """Create a bucket, if it is not there, and wait until it takes objects: a new server needs a moment."""
     import boto3
 
     client = boto3.client(
@@ -208,5 +213,21 @@ def make_bucket(server: S3Server, name: str) -> None:
         aws_access_key_id=server.key,
         aws_secret_access_key=server.secret,
     )
-    if name not in {bucket["Name"] for bucket in client.list_buckets()["Buckets"]}:
-        client.create_bucket(Bucket=name)
+    wait_for(f"bucket {name}", lambda: _takes_objects(client, name), lambda: "", patience=60)
+
+
+def _takes_objects(client: Any, bucket: str) -> bool:
+    from botocore.exceptions import BotoCoreError, ClientError
+
+    try:
+        if bucket not in {known["Name"] for known in client.list_buckets()["Buckets"]}:
+            client.create_bucket(Bucket=bucket)
+        client.put_object(Bucket=bucket, Key="ready", Body=b"")
+        client.delete_object(Bucket=bucket, Key="ready")
+    except ClientError as error:
+        if error.response["ResponseMetadata"]["HTTPStatusCode"] < 500:
+            raise
+        return False
+    except BotoCoreError:
+        return False
+    return True

@@ -69,7 +69,7 @@ def test_no_credentials_at_all_says_which_to_set(s3, monkeypatch, tmp_path):
 
 
 def test_credentials_come_from_the_usual_variables(s3, monkeypatch):
-    for name, value in s3.env.items():
+    for name, value in s3.environment.items():
         monkeypatch.setenv(name, value)
     # attempts: a figure of its own, so that no connection made with other credentials is used again
     store = open_store(s3.url("by-variables"), StorageOptions(attempts=2))

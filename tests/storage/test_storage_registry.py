@@ -142,7 +142,7 @@ def test_another_fleet_with_a_similar_name_is_not_seen(tmp_path, local, models):
 def test_mlflow_itself_loads_a_version_and_gives_our_scores(registry, models, monkeypatch, s3):
     import mlflow
 
-    for name, value in s3.env.items():
+    for name, value in s3.environment.items():
         monkeypatch.setenv(name, value)
     name = registry.register("../../x", models[2], alias="champion").name
     series = np.sin(np.arange(300) / 9)
