@@ -10,6 +10,7 @@ import contextlib
 import math
 import os
 import shutil
+import sys
 import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
@@ -163,25 +164,26 @@ def show(settings: Settings, found: dict[str, Any], s3: bool) -> None:
     table("planted and found", found["faults"])
     screen.print(
         f"[bold]{found['found']} of {found['planted']} planted faults found[/], "
-        f"{found['false_alarms']} false alarms (the budget allows {found['budget']}), {found['seconds']} s"
+        f"false alarms: {found['false_alarms']} (the budget allows {found['budget']}), {found['seconds']} s"
     )
     for event in found["false"]:
         screen.print(f"  false alarm: {event}")
     folder = os.path.relpath(settings.folder)
     folder = str(settings.folder) if folder.startswith("..") else folder
     file = os.path.join(folder, DEFAULT_FILE)
+    here = "" if shutil.which("paano") else os.path.relpath(Path(sys.executable).parent) + os.sep
     lines = [
-        f"paano status -f {file}",
-        f"paano events -f {file}",
-        f"paano show pump-01 -f {file} --html pump.html",
+        f"{here}paano status -f {file}",
+        f"{here}paano events -f {file}",
+        f"{here}paano show pump-01 -f {file} --html pump.html",
     ]
     if s3:
         screen.print(f"The servers are stopped; their data and logs are in {folder}")
         lines = []
     else:
         lines += [
-            f"mlflow server --backend-store-uri sqlite:///{folder}/mlflow/mlflow.db   (models, port 5000)",
-            f"PREFECT_HOME={folder}/prefect prefect server start   (runs, port 4200)",
+            f"{here}mlflow server --backend-store-uri sqlite:///{folder}/mlflow/mlflow.db  (models)",
+            f"PREFECT_HOME={folder}/prefect {here}prefect server start  (runs)",
         ]
     if lines:
         screen.print(f"Where to look (scores in {folder}/scores, events in {folder}/events):")
