@@ -37,7 +37,7 @@ test-all: setup lint ## also Ray, PostgreSQL and the long runs
 	$(PY) -m pip install -q -c constraints.txt -e '.[dev,dask,ray,postgres]'
 	$(PY) -m pytest
 
-lint: setup ## style and types
+lint: setup ## style
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 
