@@ -95,7 +95,7 @@ def test_no_handler_drops_an_error_in_silence(room):
 
 def test_the_commands_of_the_readme_are_targets_of_make():
     targets = set(re.findall(r"^([a-z0-9-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
-    named = set(re.findall(r"`make ([a-z0-9-]+)`", (ROOT / "README.md").read_text()))
+    named = set(re.findall(r"(?:`|^    )make ([a-z0-9-]+)", (ROOT / "README.md").read_text(), re.MULTILINE))
     assert {"demo", "test"} <= named
     assert named <= targets
 

@@ -27,8 +27,8 @@ def fleet(tmp_path):
 
 def artifacts(key):
     with get_client(sync_client=True) as client:
-        found = client.request("POST", "/artifacts/filter", json={"artifacts": {"key": {"any_": [key]}}})
-        return found.json()
+        asked = {"artifacts": {"key": {"any_": [key]}}, "sort": "CREATED_DESC"}
+        return client.request("POST", "/artifacts/filter", json=asked).json()[::-1]
 
 
 def test_a_fleet_is_trained_and_scored_through_the_flows_and_a_rerun_changes_nothing(fleet):
