@@ -66,7 +66,8 @@ def test_a_worker_killed_in_the_middle_of_training_changes_nothing(alone, tmp_pa
     assert objects(tmp_path) == alone
     registry = open_parts(Settings.load(file)).registry
     for outcome in report.outcomes:
-        assert [version.version for version in registry.versions(outcome.sensor)] == [1]
+        if outcome.state == "ok":  # a sensor that is too young has none
+            assert [version.version for version in registry.versions(outcome.sensor)] == [1]
     assert task_states(1 + len(nights)) == {"COMPLETED"}
 
 
