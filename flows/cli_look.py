@@ -116,6 +116,7 @@ def _event(row: dict[str, Any]) -> dict[str, Any]:
         "severity": row["severity"],
         "points": row["length"],
         "channels": ", ".join(row["channels"] or []),
+        "spoke": row["kind"] or "",
         "event": row["event_id"],
     }
 

@@ -163,7 +163,9 @@ def events_of(stored: pl.DataFrame, sensor: str) -> list[Event]:
     """The stored events of a sensor."""
     names = [field.name for field in dataclasses.fields(Event) if field.name in stored.columns]
     rows = stored.filter(pl.col("sensor") == sensor).select(names).iter_rows(named=True)
-    return [Event(**{**row, "channels": tuple(row["channels"] or ())}) for row in rows]
+    return [
+        Event(**{**row, "channels": tuple(row["channels"] or ()), "kind": row["kind"] or ""}) for row in rows
+    ]
 
 
 def event_rows(events: list[Event]) -> pl.DataFrame:

@@ -17,6 +17,7 @@ EVENT_SCHEMA = {
     "severity": pl.Float32(),
     "length": pl.Int32(),
     "channels": pl.List(pl.String()),
+    "kind": pl.String(),  # which part of the score spoke: shape, level, shape and level
     "model_version": pl.Int32(),
 }
 
@@ -37,6 +38,7 @@ class EventStore(DayTable):
             pa.field("severity", pa.float32()),
             pa.field("length", pa.int32(), nullable=False),
             pa.field("channels", pa.list_(pa.string())),
+            pa.field("kind", pa.string()),
             pa.field("model_version", pa.int32()),
         ]
     )
