@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 BLOCK = 64  # patches: the widest layer of 64 patches is 6 MB at the paper's width
-WIDEST = 8_000_000  # values of an unfolded block: fewer patches at a time with very many channels
+WIDEST = 2_000_000  # values of a block's input: fewer patches at a time with very many channels
 
 
 class BlockedEncoder(torch.autograd.Function):
@@ -27,17 +27,17 @@ class BlockedEncoder(torch.autograd.Function):
     def forward(ctx: Any, patches: Tensor, eps: float, *parameters: Tensor) -> tuple[Tensor, ...]:
         weights, gains, biases = parameters[0::3], parameters[1::3], parameters[2::3]
         n, w, _ = patches.shape
-        widest = max(weight.shape[1] * weight.shape[3] for weight in weights)
+        widest = max(weight.shape[1] for weight in weights)
         blocks = patches.split(max(1, min(BLOCK, WIDEST // (w * widest))))
         layers: list[tuple[list[Tensor], Tensor, Tensor]] = []  # outputs before batch norm, scale, shift
         means, variances = [], []
         below: tuple = (blocks, None, None)
         for weight, gain, bias in zip(weights, gains, biases, strict=True):
+            room = Padded(below[0][0], weight)
             outs, parts = [], []
             for block in range(len(blocks)):
-                y = _conv(_activation(below, block), weight)  # [b, w, out]
-                mean = y.mean(dim=(0, 1))  # two passes: ten times as fast here as torch.var_mean
-                parts.append((len(y), mean, (y - mean).square_().mean(dim=(0, 1))))
+                y = convolve(room.activation(below, block), weight)  # [b, w, out]
+                parts.append((len(y), *torch.ops.aten.batch_norm_update_stats(as_image(y), None, None, 0.0)))
                 outs.append(y)
             mean = sum(b * m for b, m, _ in parts) / n
             variance = sum(b * (v + (m - mean).square()) for b, m, v in parts) / n
@@ -46,7 +46,8 @@ class BlockedEncoder(torch.autograd.Function):
             layers.append(below)
             means.append(mean)
             variances.append(variance)
-        h = torch.cat([_activation(below, block).mean(dim=1) for block in range(len(blocks))])
+        room = Padded(below[0][0])
+        h = torch.cat([room.activation(below, block).mean(dim=1) for block in range(len(blocks))])
 
         ctx.save_for_backward(*weights, *means, *variances)
         ctx.blocks, ctx.layers, ctx.eps = blocks, layers, eps
@@ -63,77 +64,115 @@ class BlockedEncoder(torch.autograd.Function):
         rows = len(grad) * w
         grads: list[Tensor] = []
 
-        # `behind`: the gradient behind the ReLU of the layer, by block, with the two sums over all rows that
-        # the gradient of batch norm needs.
-        behind = _Behind(means[-1])
+        behind, room = _Behind(means[-1], variances[-1], ctx.eps), Padded(layers[-1][0][0])
         grad_blocks = (grad / w).split([len(block) for block in ctx.blocks])
         for block in blocks:
-            x = _activation(layers[-1], block)
-            behind.add(_through_relu(grad_blocks[block][:, None].expand_as(x), x), layers[-1][0][block])
+            x = room.activation(layers[-1], block)
+            behind.add(grad_blocks[block][:, None].repeat(1, w, 1), x, layers[-1][0][block])
 
         for layer in reversed(range(depth)):
-            (outs, scale, _), weight, mean = layers[layer], weights[layer], means[layer]
-            inverse = torch.rsqrt(variances[layer] + ctx.eps)
-            along = (behind.weighted - mean * behind.total) * inverse  # Σ gradient · normalised output
-            slope = -scale * inverse * along / rows
-            offset = -scale * behind.total / rows - mean * slope
+            (outs, scale, _), weight = layers[layer], weights[layer]
+            slope = -scale * behind.inverse * behind.along / rows
+            offset = -scale * behind.total / rows - means[layer] * slope
             turned = weight.flip(3).transpose(0, 1).contiguous(memory_format=torch.channels_last)
-            weight_grad = torch.zeros_like(weight, memory_format=torch.channels_last)
+            taps = _room_for_taps(weight)
             below = layers[layer - 1] if layer else (ctx.blocks, None, None)
-            further = _Behind(means[layer - 1]) if layer else None
+            further = _Behind(means[layer - 1], variances[layer - 1], ctx.eps) if layer else None
+            x_room, dy_room = Padded(below[0][0], weight), Padded(outs[0], weight)
             for block in blocks:
-                x = _activation(below, block)  # [b, w, in]
-                dy = torch.addcmul(offset, outs[block], slope).addcmul_(
+                x = x_room.activation(below, block)  # [b, w + 2 pad, in]
+                dy = dy_room.of(len(outs[block]))  # [b, w + 2 pad, out]
+                torch.addcmul(offset, outs[block], slope, out=dy_room.inner(dy)).addcmul_(
                     behind.grads[block], scale
-                )  # [b, w, out]
-                behind.grads[block] = outs[block] = None  # no longer needed: the next block takes the memory
-                _add_weight_grad(weight_grad, dy, x)
+                )
+                behind.grads[block] = outs[block] = None  # no longer needed: the next layer takes the memory
+                _add_weight_grad(taps, dy, x)
                 if layer:
-                    further.add(_through_relu(_conv(dy, turned), x), below[0][block])
-            grads = [weight_grad, along, behind.total, *grads]
+                    further.add(convolve(dy, turned), x_room.inner(x), below[0][block])
+            grads = [taps.permute(2, 1, 0).unsqueeze(2), behind.along, behind.total, *grads]
             behind = further
         return None, None, *grads
 
 
 class _Behind:
-    """Gradients of a layer by block, their sum [out], and their sum times the layer's output [out]."""
+    """The gradients behind a layer's ReLU by block, and what the gradient of batch norm needs to know of the
+    whole batch: their sum [out], and their sum times the normalised output [out]."""
 
-    def __init__(self, like: Tensor):
+    def __init__(self, mean: Tensor, variance: Tensor, eps: float):
+        self.mean, self.inverse, self.eps = mean, torch.rsqrt(variance + eps), eps
         self.grads: list[Tensor | None] = []
-        self.total, self.weighted = torch.zeros_like(like), torch.zeros_like(like)
+        self.total, self.along = torch.zeros_like(mean), torch.zeros_like(mean)
 
-    def add(self, grad: Tensor, out: Tensor) -> None:
+    def add(self, grad: Tensor, x: Tensor, out: Tensor) -> None:
+        """Take over `grad` [b, w, out], as far as the ReLU's output `x` is positive."""
+        torch.ops.aten.threshold_backward.grad_input(grad, x, 0, grad_input=grad)
         self.grads.append(grad)
-        self.total += grad.sum(dim=(0, 1))
-        self.weighted += (grad * out).sum(dim=(0, 1))
+        _, along, total = torch.ops.aten.native_batch_norm_backward(
+            as_image(grad), as_image(out), None, None, None, self.mean, self.inverse, True, self.eps,
+            [False, True, True],  # the two sums only
+        )  # fmt: skip
+        self.total += total
+        self.along += along
 
 
-def _activation(layer: tuple, block: int) -> Tensor:
-    """ReLU of batch norm of a layer's output [b, w, out]; the patches themselves have neither."""
-    outs, scale, shift = layer
-    return outs[block] if scale is None else torch.addcmul(shift, outs[block], scale).relu_()
+class Padded:
+    """Room for one block [b, w, c] with rows of zeros before and after every patch, as a convolution by
+    `weight` needs. Every block in turn takes the same room: it stays in the cache."""
+
+    def __init__(self, like: Tensor, weight: Tensor | None = None):
+        b, w, c = like.shape
+        self.pad = 0 if weight is None else weight.shape[3] // 2
+        self.room = like.new_empty(b, w + 2 * self.pad, c)
+        self.room[:, : self.pad] = 0
+        self.room[:, self.pad + w :] = 0
+
+    def of(self, patches: int) -> Tensor:
+        return self.room[:patches]
+
+    def inner(self, padded: Tensor) -> Tensor:
+        return padded[:, self.pad : padded.shape[1] - self.pad]
+
+    def activation(self, layer: tuple, block: int) -> Tensor:
+        """ReLU of batch norm of a layer's output [b, w + 2 pad, out]; the patches themselves have neither."""
+        outs, scale, shift = layer
+        x = self.of(len(outs[block]))
+        if scale is None:
+            self.inner(x).copy_(outs[block])
+        else:
+            torch.addcmul(shift, outs[block], scale, out=self.inner(x)).relu_()
+        return x
 
 
-def _through_relu(grad: Tensor, x: Tensor) -> Tensor:
-    """The gradient where the ReLU's output `x` is positive, else 0."""
-    return torch.ops.aten.threshold_backward(grad, x, 0)
+def convolve(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """[b, w + 2 pad, in] → [b, w, out], both contiguous."""
+    return F.conv2d(as_image(x), weight, bias).squeeze(2).permute(0, 2, 1)
 
 
-def _conv(x: Tensor, weight: Tensor) -> Tensor:
-    """[b, w, in] → [b, w, out], both contiguous: the channels-last image of height 1."""
-    image = F.conv2d(x.permute(0, 2, 1).unsqueeze(2), weight, padding=(0, weight.shape[3] // 2))
-    return image.squeeze(2).permute(0, 2, 1)
+def as_image(x: Tensor) -> Tensor:
+    """[b, w, c] → [b, c, 1, w], the same memory: channels-last, of height 1."""
+    return x.permute(0, 2, 1).unsqueeze(2)
 
 
-def _add_weight_grad(into: Tensor, dy: Tensor, x: Tensor) -> None:
-    """Add the gradient of the weights for outputs dy [b, w, out] of inputs x [b, w, in] to `into`."""
-    outputs, inputs, _, kernel = into.shape
-    if inputs < 16:
-        image, grad = (t.permute(0, 2, 1).unsqueeze(2) for t in (x, dy))
-        into += torch.nn.grad.conv2d_weight(image, into.shape, grad, padding=(0, kernel // 2))
+def _add_weight_grad(taps: Tensor, dy: Tensor, x: Tensor) -> None:
+    """Add the weights' gradient to `taps` [k, in, out]; dy is [b, w + 2 pad, out], x [b, w + 2 pad, in].
+
+    The patches lie one after another and the zeros between them keep them apart: the gradient of a tap is one
+    matrix product of dy with x moved by so many rows. The library's own gradient takes up to twice as long.
+    """
+    kernel, inputs, _ = taps.shape
+    rows = dy.shape[0] * dy.shape[1] - kernel + 1
+    dy, x = dy.flatten(0, 1)[kernel // 2 :][:rows], x.flatten(0, 1)
+    if inputs < 16:  # too narrow for a product of its own: all taps in one
+        unfolded = x.as_strided((rows, kernel * inputs), (inputs, 1)).contiguous()
+        taps += (unfolded.T @ dy).view(taps.shape)
         return
-    # One matrix product of the unfolded inputs is up to twice as fast as the library's gradient.
-    b, w, _ = x.shape
-    padded = F.pad(x, (0, 0, kernel // 2, kernel // 2))
-    unfolded = padded.as_strided((b, w, kernel * inputs), (padded.stride(0), inputs, 1)).reshape(b * w, -1)
-    into.permute(0, 2, 3, 1).view(outputs, -1).addmm_(dy.flatten(0, 1).T, unfolded)
+    for tap in range(kernel):
+        taps[tap].addmm_(x[tap : tap + rows].T, dy)
+
+
+def _room_for_taps(weight: Tensor) -> Tensor:
+    """Zeros [k, in, out]; in memory the smaller of in and out comes first: the products are faster so."""
+    outputs, inputs, _, kernel = weight.shape
+    if outputs < inputs:
+        return weight.new_zeros(kernel, outputs, inputs).transpose(1, 2)
+    return weight.new_zeros(kernel, inputs, outputs)

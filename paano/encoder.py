@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from paano.blocked import BlockedEncoder
+from paano.blocked import BlockedEncoder, Padded, as_image, convolve
 from paano.config import PaAnoConfig
 
 # (channels, kernels) by depth. Four layers are written out in the paper; the other two are the ones that give
@@ -106,10 +106,24 @@ class FoldedEncoder:
 
     @torch.inference_mode()
     def __call__(self, patches: Tensor) -> Tensor:
+        if patches.device.type == "cpu":
+            return self._padded(patches)
         x = as_image(patches)  # [n, C, 1, w]
         for weight, bias in self.layers:
             x = F.conv2d(x, weight, bias, padding=(0, weight.shape[3] // 2)).relu_()
         return x.mean(dim=(2, 3)).float()  # [n, D]
+
+    def _padded(self, patches: Tensor) -> Tensor:
+        """The same on a CPU, where a convolution that has to pad takes up to a quarter longer."""
+        x = patches  # [n, w, channels]
+        for i, (weight, bias) in enumerate(self.layers):
+            room = Padded(x, weight)
+            if i == 0:
+                room.inner(room.room).copy_(x)
+            else:
+                torch.clamp_min(x, 0, out=room.inner(room.room))  # the ReLU of the layer before
+            x = convolve(room.room, weight, bias)
+        return x.relu_().mean(dim=1)  # [n, D]
 
 
 @torch.no_grad()
@@ -165,11 +179,6 @@ class Heads(nn.Module):
     def classify(self, h: Tensor, other: Tensor) -> Tensor:
         """Logit that `other` [n, D] is the patch just before `h` [n, D] → [n]"""
         return self.classifier(torch.cat([h, other], dim=-1)).squeeze(-1)
-
-
-def as_image(patches: Tensor) -> Tensor:
-    """[n, w, C] → [n, C, 1, w] without a copy; the memory is channels-last."""
-    return patches.permute(0, 2, 1).unsqueeze(2)
 
 
 def _drawn(tensor: Tensor, fan_in: int, generator: torch.Generator) -> Tensor:
