@@ -282,7 +282,7 @@ def smallest_object() -> int:
 
     row = ["s", datetime(2026, 1, 1, tzinfo=UTC), 0.5, 1.0, False, "ok", 96, 1]
     frame = pl.DataFrame([row], schema=SCORE_SCHEMA, orient="row")
-    return len(parquet.encode(frame, ScoreStore.arrow))
+    return len(parquet.encode(frame, parquet.arrow_schema(SCORE_SCHEMA, ScoreStore.required)))
 
 
 def train_one(points: int = 2016) -> tuple[float, float]:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
 from flows import cli_look, cli_review
+from flows.cli_run import a_day, a_moment, run_flow, run_housekeeping
 from flows.console import (
     FAILED,
     Commands,
@@ -16,16 +17,12 @@ from flows.console import (
     Json,
     Sensors,
     load,
-    progress,
     say_json,
     screen,
     table,
 )
 from flows.evaluate import command as evaluate_command
 from paano.errors import ConfigError
-
-if TYPE_CHECKING:
-    from flows.report import Report
 
 app = typer.Typer(
     cls=Commands,
@@ -89,7 +86,7 @@ def score(
     debug: Debug = False,
 ) -> None:
     """Score a night: a score for every time step, events, and the rest of the night before."""
-    _run("score", file, as_json, day=_day(day), sensors=sensors or None)
+    run_flow("score", file, as_json, day=a_day(day), sensors=sensors or None)
 
 
 @app.command(epilog=example("paano backfill --first 2026-10-01 --last 2026-10-31"))
@@ -103,7 +100,9 @@ def backfill(
     debug: Debug = False,
 ) -> None:
     """Score many nights, oldest first. Begun again, it goes on where it stopped."""
-    _run("backfill", file, as_json, first=_day(first), last=_day(last), sensors=sensors or None, again=again)
+    run_flow(
+        "backfill", file, as_json, first=a_day(first), last=a_day(last), sensors=sensors or None, again=again
+    )
 
 
 @app.command(epilog=example("paano retrain pump-17"))
@@ -116,7 +115,7 @@ def retrain(
     debug: Debug = False,
 ) -> None:
     """Retrain the sensors that are due, or those named, and promote them by policy."""
-    _run("retrain", file, as_json, as_of=_moment(as_of), sensors=sensors or None, dry_run=dry_run)
+    run_flow("retrain", file, as_json, as_of=a_moment(as_of), sensors=sensors or None, dry_run=dry_run)
 
 
 @app.command(epilog=example("paano refresh pump-17"))
@@ -128,7 +127,7 @@ def refresh(
     debug: Debug = False,
 ) -> None:
     """Put recent normal data into the models' banks, without training."""
-    _run("refresh", file, as_json, as_of=_moment(as_of), sensors=sensors or None)
+    run_flow("refresh", file, as_json, as_of=a_moment(as_of), sensors=sensors or None)
 
 
 @app.command(epilog=example("paano compact --dry-run"))
@@ -140,7 +139,7 @@ def compact(
     debug: Debug = False,
 ) -> None:
     """Join the small objects of closed days; let days go that are older than scores.keep."""
-    _house(file, as_json, today=_day(today), dry_run=dry_run, sweep=False)
+    run_housekeeping(file, as_json, today=a_day(today), dry_run=dry_run, sweep=False)
 
 
 @app.command(epilog=example("paano sweep --dry-run"))
@@ -151,7 +150,7 @@ def sweep(
     debug: Debug = False,
 ) -> None:
     """Remove model files that no version points to."""
-    _house(file, as_json, dry_run=dry_run, compact=False)
+    run_housekeeping(file, as_json, dry_run=dry_run, compact=False)
 
 
 @app.command(epilog=example("paano serve"))
@@ -179,72 +178,6 @@ def doctor(file: File = "", as_json: Json = False, debug: Debug = False) -> None
 app.command("evaluate", epilog=example("paano evaluate TSB-AD-U-Tuning --files '*NAB*'"))(evaluate_command)
 cli_look.register(app, example)
 app.add_typer(cli_review.make(example), name="review")
-
-
-# -- running flows -------------------------------------------------------------------------------------------
-
-
-def _run(name: str, file: str, as_json: bool, **arguments: Any) -> None:
-    """Run a flow in this process with a progress bar and print its outcomes."""
-    load(file)
-    with progress(shown=not as_json):
-        report = call_flow(name, file, **arguments)
-    if as_json:
-        say_json(report.to_dict())
-    else:
-        show_report(report)
-
-
-def call_flow(name: str, file: str, **arguments: Any) -> Report:
-    """The report of a flow run; RunFailed if too many sensors failed."""
-    import importlib
-
-    flow = getattr(importlib.import_module(f"flows.{name}"), name)
-    given = {key: value for key, value in arguments.items() if value is not None}
-    return flow(fleet_file=file or "fleet.toml", **given)
-
-
-def show_report(report: Report) -> None:
-    from flows.report import badness
-
-    rows = [outcome.to_dict() for outcome in sorted(report.outcomes, key=badness)]
-    shown = rows[:40]
-    for row in shown:
-        row.pop("batch", None)
-    table(f"{report.flow} {report.title}", shown)
-    if len(rows) > len(shown):
-        screen.print(f"… and {len(rows) - len(shown)} more; --json gives all")
-    for note in report.notes:
-        screen.print(f"[yellow]note[/] {note}")
-    counts = report.counts
-    screen.print(", ".join(f"{number} {state}" for state, number in counts.items() if number) or "no sensors")
-
-
-def _house(file: str, as_json: bool, **arguments: Any) -> None:
-    load(file)
-    from flows.housekeeping import housekeeping
-
-    done = housekeeping(fleet_file=file or "fleet.toml", **arguments)
-    say_json(done) if as_json else table("housekeeping", [{"what": k, "number": v} for k, v in done.items()])
-
-
-def _day(text: str) -> str:
-    """An ISO date as given, or empty; ConfigError for anything else."""
-    from datetime import date
-
-    try:
-        return date.fromisoformat(text).isoformat() if text else ""
-    except ValueError:
-        raise ConfigError(f"{text!r} is not a day; write YYYY-MM-DD") from None
-
-
-def _moment(text: str) -> str:
-    from datetime import datetime
-
-    try:
-        return datetime.fromisoformat(text).isoformat() if text else ""
-    except ValueError:
-        raise ConfigError(f"{text!r} is not a time; write YYYY-MM-DD or YYYY-MM-DDTHH:MM") from None
 
 
 def main() -> None:

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from flows.cli_run import a_moment, run_flow
 from flows.console import Commands, Debug, File, Json, Sensors, load, say_json, screen, table
 
 Sensor = Annotated[str, typer.Argument(help="Sensor id.")]
@@ -47,9 +48,7 @@ def make(example: Callable[[str], str]) -> typer.Typer:
         debug: Debug = False,
     ) -> None:
         """Try champion and challenger again, on the newest history."""
-        from flows.cli import _moment, _run
-
-        _run("review", file, as_json, as_of=_moment(as_of), sensors=sensors or None)
+        run_flow("review", file, as_json, as_of=a_moment(as_of), sensors=sensors or None)
 
     @app.command(epilog=example("paano review approve pump-17"))
     def approve(

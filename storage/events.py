@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import polars as pl
-import pyarrow as pa
 
 from storage.tables import DayTable
 
@@ -27,26 +26,9 @@ class EventStore(DayTable):
 
     kind = "events"
     schema = EVENT_SCHEMA
-    arrow = pa.schema(
-        [
-            pa.field("event_id", pa.string(), nullable=False),
-            pa.field("sensor", pa.string(), nullable=False),
-            pa.field("start", pa.timestamp("us", "UTC"), nullable=False),
-            pa.field("end", pa.timestamp("us", "UTC"), nullable=False),
-            pa.field("peak", pa.timestamp("us", "UTC"), nullable=False),
-            pa.field("score", pa.float32()),
-            pa.field("severity", pa.float32()),
-            pa.field("length", pa.int32(), nullable=False),
-            pa.field("channels", pa.list_(pa.string())),
-            pa.field("kind", pa.string()),
-            pa.field("model_version", pa.int32()),
-        ]
-    )
     time = "start"
-    order = ["sensor", "start"]  # noqa: RUF012
-
-    def required(self) -> list[str]:
-        return ["event_id", "sensor", "start", "end", "peak", "length"]
+    order = ("sensor", "start")
+    required = ("event_id", "sensor", "start", "end", "peak", "length")
 
     def tidy(self, rows: pl.DataFrame) -> pl.DataFrame:
         """A missing figure is null, never NaN."""

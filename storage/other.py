@@ -16,7 +16,8 @@ from storage.objects import ObjectInfo, StorageOptions, Store, check_key, conten
 
 
 class FsspecStore(Store):
-    """Any other fsspec URL. Conditions hold between threads of one process only."""
+    """Any other fsspec URL. `if_absent` holds as far as the file system creates atomically; `if_match` holds
+    between the threads of one process only, as fsspec has no word for it."""
 
     _lock = threading.RLock()
 
@@ -40,8 +41,6 @@ class FsspecStore(Store):
     def put(self, key: str, data: bytes, *, if_match: str | None = None, if_absent: bool = False) -> str:
         where = self.url_of(key)
         with self._lock, named(where):
-            if if_absent and self.fs.exists(self._full(key)):
-                raise Conflict(f"{where}: it is already there")
             if if_match is not None:
                 try:
                     held = self.get_with_etag(key)[1]
@@ -50,7 +49,10 @@ class FsspecStore(Store):
                 if held != if_match:
                     raise Conflict(f"{where}: somebody else wrote it first")
             self.fs.makedirs(self._full(key).rpartition("/")[0], exist_ok=True)
-            self.fs.pipe_file(self._full(key), data)
+            try:
+                self.fs.pipe_file(self._full(key), data, mode="create" if if_absent else "overwrite")
+            except FileExistsError as error:
+                raise Conflict(f"{where}: it is already there") from error
         return content_etag(data)
 
     def head(self, key: str) -> ObjectInfo | None:

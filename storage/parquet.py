@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, BinaryIO
 
 import polars as pl
@@ -11,6 +11,18 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 ROW_GROUP = 65_536  # rows; a sensor's day is found by the statistics of a few of these
+
+
+def arrow_schema(schema: Mapping[str, pl.DataType], required: Collection[str]) -> pa.Schema:
+    """polars' columns as Arrow's, with the plain texts and lists that every reader knows."""
+
+    def plain(kind: pa.DataType) -> pa.DataType:
+        if pa.types.is_large_list(kind):
+            return pa.list_(plain(kind.value_type))
+        return pa.string() if pa.types.is_large_string(kind) else kind
+
+    columns = pl.DataFrame(schema=schema).to_arrow(compat_level=pl.CompatLevel.oldest()).schema
+    return pa.schema([pa.field(c.name, plain(c.type), nullable=c.name not in required) for c in columns])
 
 
 def encode(frame: pl.DataFrame, schema: pa.Schema, note: str | None = None) -> bytes:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import polars as pl
-import pyarrow as pa
 
 from paano.errors import StorageError
 from storage.tables import DayTable, Written
@@ -29,23 +28,9 @@ class ScoreStore(DayTable):
 
     kind = "scores"
     schema = SCORE_SCHEMA
-    arrow = pa.schema(
-        [
-            pa.field("sensor", pa.string(), nullable=False),
-            pa.field("ts", pa.timestamp("us", "UTC"), nullable=False),
-            pa.field("score", pa.float32()),
-            pa.field("threshold", pa.float32()),
-            pa.field("anomaly", pa.bool_(), nullable=False),
-            pa.field("status", pa.string(), nullable=False),
-            pa.field("coverage", pa.uint16(), nullable=False),
-            pa.field("model_version", pa.int32()),
-        ]
-    )
     time = "ts"
-    order = ["sensor", "ts"]  # noqa: RUF012
-
-    def required(self) -> list[str]:
-        return ["sensor", "ts", "anomaly", "status", "coverage"]
+    order = ("sensor", "ts")
+    required = ("sensor", "ts", "anomaly", "status", "coverage")
 
     def tidy(self, rows: pl.DataFrame) -> pl.DataFrame:
         """A missing score is null, never NaN; only `ok` and `provisional` have one."""

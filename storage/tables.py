@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import date
+from functools import cached_property
 
 import polars as pl
 import pyarrow as pa
@@ -49,9 +50,9 @@ class DayTable:
 
     kind: str
     schema: dict[str, pl.DataType]
-    arrow: pa.Schema
     time: str  # the column that decides the date
-    order: list[str]  # sorted and unique by these
+    order: tuple[str, ...]  # sorted and unique by these
+    required: tuple[str, ...]  # never null
 
     def __init__(self, store: Store, shards: int | None = None) -> None:
         """`shards = None` takes what the store has, or 16 for a new one."""
@@ -299,6 +300,11 @@ class DayTable:
 
     # -- rows
 
+    @cached_property
+    def arrow(self) -> pa.Schema:
+        """The columns as they are written."""
+        return parquet.arrow_schema(self.schema, self.required)
+
     def empty(self) -> pl.DataFrame:
         return pl.DataFrame(schema=self.schema)
 
@@ -312,16 +318,13 @@ class DayTable:
         except pl.exceptions.PolarsError as error:
             raise StorageError(f"{self.kind}: a column has the wrong type: {error}") from error
         rows = self.tidy(rows).sort(self.order)
-        for name in self.required():
+        for name in self.required:
             if rows[name].null_count():
                 raise StorageError(f"{self.kind}: the column {name!r} must not be null")
         if rows.height and rows.select(self.order).is_duplicated().any():
             twice = rows.filter(rows.select(self.order).is_duplicated()).row(0, named=True)
             raise StorageError(f"{self.kind}: {twice['sensor']!r} has two rows at {twice[self.time]}")
         return rows
-
-    def required(self) -> list[str]:
-        return [*dict.fromkeys([*self.order, "sensor", self.time])]
 
     def tidy(self, rows: pl.DataFrame) -> pl.DataFrame:
         """What else a subclass makes the same everywhere."""
