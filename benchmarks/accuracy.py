@@ -2,7 +2,7 @@
 
     python -m benchmarks.accuracy                       untrained, light, paper and default, file by file
     python -m benchmarks.accuracy --study               every variant of ACCURACY.md
-    python -m benchmarks.accuracy --table               only print what --out already holds
+    python -m benchmarks.accuracy --table --out F --keep D   only print what F and D already hold
 
 Every finished (file, variant, seed) is one line of `--out`, so a run can be stopped and taken up again. Short
 files and the smallest file of every subset come first, all files before a second seed: a run cut short is
@@ -117,10 +117,16 @@ def run(task: Task, keep: Path | None = None) -> dict[str, Any]:
         scored = time.perf_counter()
     outcome = measure(series, found.score, {})
     parts = {} if model.level is None else {"shape": found.shape, "level": found.level}
+    if model.level is None:
+        parts["with_level"] = with_level(series, task.config, found.shape, model.training_scores())
     if keep is not None:
         keep.mkdir(parents=True, exist_ok=True)
-        name = f"{task.path.stem}-{task.config.digest}.npz"
-        np.savez(keep / name, shape=found.shape, level=found.level, train=model.training_scores())
+        np.savez(
+            keep / kept_name(task.path.name, task.config.digest),
+            shape=found.shape,
+            level=found.level,
+            train=model.training_scores(),
+        )
     return {
         "file": task.path.name,
         "subset": series.subset,
@@ -134,6 +140,38 @@ def run(task: Task, keep: Path | None = None) -> dict[str, Any]:
         "fit_s": round(fitted - began, 3),
         "score_s": round(scored - fitted, 3),
     }
+
+
+def kept_name(file: str, digest: str) -> str:
+    return f"{Path(file).stem}-{digest}.npz"
+
+
+def with_level(
+    series: LabelledSeries, config: PaAnoConfig, shape: np.ndarray, train: np.ndarray
+) -> np.ndarray:
+    """What the score would be if the level were on: it needs the shape's scores, not the encoder."""
+    from paano.level import fit_level
+    from paano.series import read_series as read_values
+
+    values = series.values[: series.train_rows]
+    level, _ = fit_level(
+        read_values(values, config.max_gap), config.patch, train.astype(float), config.normal_quantile
+    )
+    both, *_ = level.combine(shape.astype(float), level.score(read_values(series.values, config.max_gap)))
+    return both
+
+
+def complete(rows: list[dict[str, Any]], keep: Path, folder: Path) -> None:
+    """Give rows made before `with_level_vus_pr` was measured theirs, where their scores were kept."""
+    for row in rows:
+        kept = keep / kept_name(row["file"], row["digest"])
+        if "with_level_vus_pr" in row or "level_vus_pr" in row or not kept.exists():
+            continue
+        preset, changes = STUDY[row["variant"]]
+        series, config = read_series(folder / row["file"]), PaAnoConfig.preset(preset, **changes)
+        with np.load(kept) as arrays:
+            both = with_level(series, config, arrays["shape"], arrays["train"])
+        row["with_level_vus_pr"] = round(measure(series, both, {}).measures["vus_pr"], 6)
 
 
 def run_all(tasks: list[Task], out: Path, workers: int, keep: Path | None) -> None:
@@ -184,32 +222,37 @@ def mean_and_error(values: Iterable[float]) -> tuple[float, float]:
 
 
 def table(rows: list[dict[str, Any]], against: str) -> str:
-    """Per variant: files, seeds, mean VUS-PR, and the difference to `against` on the same files."""
+    """Per variant: files, seeds, mean VUS-PR as it is and with the level on, each with the difference to
+    `against` on the same files and seeds."""
     by_variant: dict[str, dict[tuple[str, int], dict[str, Any]]] = defaultdict(dict)
     for row in rows:
-        by_variant[row["variant"]][row["file"], row["seed"]] = row
+        full = row if "level_vus_pr" not in row else {**row, "with_level_vus_pr": row["vus_pr"]}
+        by_variant[row["variant"]][row["file"], row["seed"]] = full
     reference = by_variant.get(against, {})
     lines = [
-        f"| variant | files | seeds | VUS-PR | minus {against}, same files | train TFLOP | fit s | score s |",
-        "|---|---|---|---|---|---|---|---|",
+        f"| variant | TFLOP | files | seeds | VUS-PR | minus {against} | with level | minus {against} "
+        "| fit s | score s |",
+        "|" + "---|" * 10,
     ]
     for variant in sorted(by_variant, key=list(STUDY).index):
         found = by_variant[variant]
-        mean, error = mean_and_error(_per_file({key: row["vus_pr"] for key, row in found.items()}))
-        both = {
-            key: row["vus_pr"] - reference[key]["vus_pr"] for key, row in found.items() if key in reference
-        }
-        gain = "–"
-        if both and variant != against:
-            difference, its_error = mean_and_error(_per_file(both))
-            gain = f"{difference:+.3f} ± {its_error:.3f} ({len({f for f, _ in both})})"
+        cells = []
+        for name in ("vus_pr", "with_level_vus_pr"):
+            values = {key: row[name] for key, row in found.items() if name in row}
+            cells.append("{:.3f} ± {:.3f}".format(*mean_and_error(_per_file(values))) if values else "")
+            gains = {
+                key: value - reference[key][name]
+                for key, value in values.items()
+                if name in reference.get(key, {})
+            }
+            gain = "{:+.3f} ± {:.3f}".format(*mean_and_error(_per_file(gains))) if gains else ""
+            cells.append(f"{gain} ({len({f for f, _ in gains})})" if gains and variant != against else "")
         fit, score = (np.median([row[name] for row in found.values()]) for name in ("fit_s", "score_s"))
         files, seeds = len({f for f, _ in found}), len({s for _, s in found})
         preset, changes = STUDY[variant]
         cost = training_cost(PaAnoConfig.preset(preset, **changes))
         lines.append(
-            f"| {variant} | {files} | {seeds} | {mean:.3f} ± {error:.3f} | {gain} "
-            f"| {cost:.2f} | {fit:.1f} | {score:.1f} |"
+            f"| {variant} | {cost:.2f} | {files} | {seeds} | {' | '.join(cells)} | {fit:.1f} | {score:.1f} |"
         )
     return "\n".join(lines)
 
@@ -265,14 +308,16 @@ def main(arguments: list[str] | None = None) -> None:
     for variant in variants:
         if variant not in STUDY:
             parser.error(f"unknown variant {variant!r}; known: {'; '.join(STUDY)}")
+    folder = data_folder() / f"TSB-AD-{options.kind}-Tuning"
     if not options.table:
-        folder = data_folder() / f"TSB-AD-{options.kind}-Tuning"
         files = ordered_files(folder)[: options.files]
         if not files:
             parser.error(f"no CSV files in {folder}; set PAANO_DATA to the folder that holds it")
         tasks = list(plan(files, variants, options.seeds, options.long_stride))
         run_all(tasks, options.out, options.workers, options.keep)
     rows = [row for row in read_rows(options.out) if row["variant"] in variants]
+    if options.keep:
+        complete(rows, options.keep, folder)
     if options.csv:
         write_csv(rows, options.csv)
     print(per_file(rows), table(rows, options.against), sep="\n\n")

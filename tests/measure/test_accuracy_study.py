@@ -1,0 +1,50 @@
+"""The study behind the default preset: benchmarks/accuracy.py."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from benchmarks.accuracy import mean_and_error, table, with_level
+from paano import PaAno, PaAnoConfig
+from paano.protocol import LabelledSeries
+
+
+def test_a_level_added_afterwards_gives_the_score_of_a_model_that_had_it():
+    rng = np.random.default_rng(3)
+    values = np.sin(np.arange(1500) / 9) + 0.1 * rng.normal(size=1500)
+    values[1200:1230] += 4
+    labels = np.zeros(1500, dtype=bool)
+    labels[1200:1230] = True
+    series = LabelledSeries("made.csv", "made", 800, values[:, None], labels, digest="")
+    config = PaAnoConfig.preset("untrained", width=0.125)
+
+    plain = PaAno(config, "cpu").fit(series.values[:800])
+    whole = PaAno(config.replace(level="tail"), "cpu").fit(series.values[:800])
+
+    afterwards = with_level(series, config, plain.detect(series.values).shape, plain.training_scores())
+    np.testing.assert_allclose(afterwards, whole.score(series.values), rtol=1e-5)
+
+
+def test_differences_are_taken_on_the_same_files_and_seeds_and_averaged_over_seeds_first():
+    def row(variant, file, seed, value):
+        return {
+            "variant": variant, "file": file, "seed": seed, "vus_pr": value, "fit_s": 1.0, "score_s": 1.0,
+        }  # fmt: skip
+
+    rows = [
+        row("untrained", "a", 0, 0.1), row("untrained", "a", 1, 0.3), row("untrained", "b", 0, 0.5),
+        row("light", "a", 0, 0.2), row("light", "a", 1, 0.6), row("light", "b", 0, 0.5),
+        row("light", "c", 0, 0.9),  # no partner: in the mean, not in the difference
+    ]  # fmt: skip
+    light = next(line for line in table(rows, "untrained").splitlines() if line.startswith("| light"))
+    cells = [cell.strip() for cell in light.strip("|").split("|")]
+    assert cells[2:4] == ["3", "2"]
+    assert float(cells[4].split()[0]) == pytest.approx(np.mean([0.4, 0.5, 0.9]), abs=6e-4)
+    assert cells[5] == "+0.100 ± 0.100 (2)"  # a: +0.2 on average, b: 0
+
+
+def test_the_error_is_that_of_the_mean():
+    mean, error = mean_and_error([1.0, 2.0, 3.0, 4.0])
+    assert mean == 2.5
+    assert error == pytest.approx(np.std([1, 2, 3, 4], ddof=1) / 2)
