@@ -9,7 +9,7 @@ import polars as pl
 
 from paano.errors import Conflict, ObjectMissing
 from storage import parquet
-from storage.keys import date_prefix
+from storage.keys import date_prefix, shard_key
 from storage.objects import ObjectInfo
 from storage.tables import DayTable, joined_key
 
@@ -27,9 +27,8 @@ class Compacted:
 def compact(table: DayTable, before: date, dry_run: bool = False) -> Compacted:
     """Join the objects of every date before `before` that has more than one. Rows stay the same.
 
-    For closed days: a backfill of the same days should not run at the same time. Readers may see a row twice
-    between the write of the joined object and the removal of the small ones; a rerun finishes a join that was
-    cut short there.
+    Writers may go on meanwhile and lose nothing. A reader other than ours may see a row twice between the
+    write of the joined object and the removal of the small ones; a rerun finishes a join cut short there.
     """
     dates, count, size = [], 0, 0
     for day in table.dates():
@@ -51,37 +50,48 @@ def _objects(table: DayTable, day: date) -> list[ObjectInfo]:
 
 
 def _join(table: DayTable, day: date) -> None:
-    """One object for the day; begun again if somebody writes to it meanwhile."""
-    joined = joined_key(day)
+    """One object for the day; begun again if somebody writes to it meanwhile.
+
+    No store removes an object only if it is unchanged. So each small object is first replaced, which can be
+    conditional, by a mark that its rows have moved: from then on every writer goes to the joined one.
+    """
+    joined, mark = joined_key(day), table.moved_mark()
     while True:
-        etags: dict[str, str] = {}
-        frames: list[pl.DataFrame] = []
-        # Where two objects have the same row the later one in this list wins: foreign, joined, a shard's own.
-        infos = _objects(table, day)
-        for key in sorted((info.key for info in infos), key=lambda key: (_rank(key, joined), key)):
-            data, etags[key] = table.store.get_with_etag(key)
-            frames.append(table.decoded(data, key))
-        rows = pl.concat(frames).unique(subset=table.order, keep="last", maintain_order=True)
-        data = parquet.encode(table.canonical(rows), table.arrow)
         try:
-            table.store.put(joined, data, if_match=etags.get(joined), if_absent=joined not in etags)
-        except Conflict:
+            held = {info.key: table.store.get_with_etag(info.key) for info in _objects(table, day)}
+            rows = _rows_of(table, day, {key: data for key, (data, _) in held.items()})
+            data = parquet.encode(table.canonical(rows), table.arrow)
+            before, etag = held.pop(joined, (None, None))
+            if data != before:
+                table.store.put(joined, data, if_match=etag, if_absent=before is None)
+            for key, (small, its_etag) in held.items():
+                if not table.has_moved(small):
+                    table.store.put(key, mark, if_match=its_etag)
+        except (Conflict, ObjectMissing):
             continue
-        small = [key for key in etags if key != joined]
-        if all(_etag(table, key) == etags[key] for key in small):
-            table.store.delete(small)
-            return
+        table.store.delete(list(held))
+        return
+
+
+def _rows_of(table: DayTable, day: date, objects: dict[str, bytes]) -> pl.DataFrame:
+    """The rows of a day. Of two objects with the same row the later wins: foreign, joined, a shard's own.
+
+    The joined one has no say in a shard that has its own object, not even in what is gone from there.
+    """
+    joined = joined_key(day)
+    objects = {key: data for key, data in objects.items() if not table.has_moved(data)}
+    frames: list[pl.DataFrame] = [table.empty()]
+    for key in sorted(objects, key=lambda key: (_rank(key, joined), key)):
+        frame = table.decoded(objects[key], key)
+        if key == joined:
+            own = [s for s in frame["sensor"].unique() if shard_key(day, table.shard_of(s)) in objects]
+            frame = frame.filter(~pl.col("sensor").is_in(own))
+        frames.append(frame)
+    return pl.concat(frames).unique(subset=table.order, keep="last", maintain_order=True)
 
 
 def _rank(key: str, joined: str) -> int:
     return 1 if key == joined else 2 if key.rpartition("/")[2].startswith("shard-") else 0
-
-
-def _etag(table: DayTable, key: str) -> str | None:
-    try:
-        return table.store.get_with_etag(key)[1]
-    except ObjectMissing:
-        return None
 
 
 def retire(table: DayTable, keep: timedelta, today: date, dry_run: bool = False) -> list[date]:

@@ -47,8 +47,11 @@ def encode(frame: pl.DataFrame, schema: pa.Schema, note: str | None = None) -> b
 
 
 def note(data: bytes) -> str:
-    """What `encode` was given as `note`; KeyError if there is none."""
-    return (open_file(data).metadata.metadata or {})[b"paano"].decode()
+    """What `encode` was given as `note`; empty if there is none or this is no Parquet."""
+    try:
+        return (open_file(data).metadata.metadata or {}).get(b"paano", b"").decode()
+    except (pa.ArrowException, OSError, UnicodeDecodeError):
+        return ""
 
 
 def decode(

@@ -30,6 +30,8 @@ from storage.window import Window
 NOTE_DATE = date(1970, 1, 1)
 NOTE = f"{date_prefix(NOTE_DATE)}/store.parquet"
 DEFAULT_SHARDS = 16
+MOVED = "the rows of this object are in day.parquet"
+_LARGEST_MARK = 16_384  # bytes; not every object needs to be looked into
 _PATIENCE = 120.0  # seconds that a writer tries against others
 _TURNS = [
     threading.Lock() for _ in range(64)
@@ -83,7 +85,7 @@ class DayTable:
             try:
                 note = json.loads(parquet.note(raw))
                 kind, shards = note["kind"], int(note["shards"])
-            except (ValueError, KeyError, TypeError, OSError) as error:
+            except (ValueError, KeyError, TypeError) as error:
                 raise StorageError(f"{where}: it is damaged, so the number of shards is unknown") from error
             if kind != self.kind:
                 raise ConfigError(
@@ -200,12 +202,22 @@ class DayTable:
     def _held(self, day: date, shard: int) -> tuple[str, bytes | None, str | None]:
         """Key, bytes and etag of the object that holds (day, shard): its own, or the joined day's."""
         own = shard_key(day, shard)
+        found: tuple[str, bytes | None, str | None] = (own, None, None)
         for key in (own, joined_key(day)):
             try:
-                return key, *self.store.get_with_etag(key)
+                found = (key, *self.store.get_with_etag(key))
             except ObjectMissing:
                 continue
-        return own, None, None
+            if not self.has_moved(found[1]):
+                break
+        return found
+
+    def moved_mark(self) -> bytes:
+        """An object without rows that stands where a shard's own was, while a day is being joined."""
+        return parquet.encode(self.empty(), self.arrow, MOVED)
+
+    def has_moved(self, data: bytes) -> bool:
+        return len(data) < _LARGEST_MARK and parquet.note(data) == MOVED
 
     # -- read
 
@@ -247,9 +259,10 @@ class DayTable:
     ) -> list[pl.DataFrame]:
         def rows(key: str) -> pl.DataFrame | None:
             try:
-                return self._rows(self.store.get(key), key, names, window, columns)
+                data = self.store.get(key)
             except ObjectMissing:
                 return None
+            return None if self.has_moved(data) else self._rows(data, key, names, window, columns)
 
         joined = joined_key(day)
         if shards is None:

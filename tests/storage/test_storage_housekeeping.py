@@ -86,3 +86,56 @@ def test_days_older_than_they_must_be_kept_are_removed(store):
     assert store.read("a", Window.day(DAY)).height == 0
     assert store.read("a", Window.day(NEXT)).height > 0
     assert ScoreStore(store.store).shards == 8  # the note of the shard count is never too old
+
+
+class Interrupted:
+    """A store before whose n-th call something else happens."""
+
+    def __init__(self, store, at, happen):
+        self.store, self.at, self.happen, self.calls = store, at, happen, 0
+
+    def __getattr__(self, name):
+        value = getattr(self.store, name)
+        if name not in ("get", "get_with_etag", "put", "delete", "list"):
+            return value
+
+        def call(*arguments, **named):
+            self.calls += 1
+            if self.calls == self.at:
+                self.happen()
+            return value(*arguments, **named)
+
+        return call
+
+
+def test_a_writer_at_any_moment_of_a_join_loses_nothing(place):
+    at, calls = 1, 2
+    while at <= calls:
+        table = ScoreStore(place.store(f"scores-{at}"), shards=4)
+        table.update(night(DAY), Window.day(DAY))
+        expected = {sensor: 1 for sensor in FLEET} | {"a": 9}
+
+        def write(table=table):
+            table.update(scores("a", version=9), Window.day(DAY))
+
+        joining = ScoreStore(Interrupted(table.store, at, write))
+        compact(joining, before=NEXT)
+        calls = joining.store.calls
+        assert calls >= at, "the join was over before it was disturbed"
+        found = table.read_many(None, Window.day(DAY))
+        assert {
+            s: v for s, v in found.group_by("sensor").agg(pl.col("model_version").first()).iter_rows()
+        } == (expected), f"disturbed at call {at}"
+        assert found.height == night(DAY).height
+        at += 1
+    assert at > 8
+
+
+def test_a_row_taken_out_while_a_day_is_joined_does_not_come_back(store):
+    own = shard_key(DAY, store.shard_of("a"))
+    data = store.store.get(own)
+    compact(store, before=NEXT)
+    store.store.put(own, data)  # the join was cut short here
+    store.update(scores("a").head(3), Window.day(DAY), ["a"])
+    compact(store, before=NEXT)
+    assert store.read("a", Window.day(DAY)).height == 3
