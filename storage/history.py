@@ -23,7 +23,7 @@ import polars as pl
 from paano.errors import HistoryError, PaanoError, SeriesTooShort
 from storage.catalog import Catalog
 from storage.grid import LARGEST, Grid, infer_interval, micros, moment, to_grid
-from storage.layout import HistoryLayout, is_parquet, newest
+from storage.layout import HistoryLayout, is_parquet
 from storage.objects import StorageOptions, open_store
 from storage.rows import RowReader, Rows, join
 from storage.window import Window
@@ -104,7 +104,7 @@ class History:
                 self._catalog = Catalog.of(self.layout.discover(self.store))
             else:
                 reader = RowReader(self.store, self.layout)
-                found = newest(self.store.list(self.layout.base), _NEWEST)
+                found = self.layout.newest(self.store, _NEWEST)
                 self._catalog = Catalog.of(name for info in found for name in reader.sensors(info))
         return self._catalog
 
@@ -165,7 +165,7 @@ class History:
         found = [i for i in self.store.list(folder) if is_parquet(i.key)] if folder is not None else []
         if not found:
             self.sensors()[name]  # raises, with the nearest ids
-            found = newest(self.store.list(layout.base), 1)
+            found = layout.newest(self.store, 1)
         if layout.values is not None:
             channels = list(layout.values.values())
         elif found:

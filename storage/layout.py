@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import date, timedelta
 
@@ -97,6 +97,28 @@ class HistoryLayout:
             return None
         return before + folder_of(sensor) + after.partition("/")[0] if "/" in after or not after else None
 
+    def newest(self, store: Store, count: int) -> list[ObjectInfo]:
+        """The objects of the `count` last folders, or the `count` last objects where each is a date, by name.
+
+        Folders are looked into from the last one backwards: a long history costs no more than a short one.
+        """
+        *folders, last = self.path.removeprefix(self.base).lstrip("/").split("/")
+        patterns = [_pattern(part) for part in ([*folders, last] if not is_parquet(last) else folders)]
+
+        def below(folder: str, depth: int) -> list[list[ObjectInfo]]:
+            if depth == len(patterns):
+                found = [info for info in store.list(folder) if is_parquet(info.key)]
+                return [[info] for info in reversed(found)] if is_parquet(last) else [found] if found else []
+            groups: list[list[ObjectInfo]] = []
+            for name in reversed(store.folders(folder)):
+                if patterns[depth].match(name):
+                    groups += below(f"{folder}/{name}".lstrip("/"), depth + 1)
+                if len(groups) >= count:
+                    break
+            return groups
+
+        return sorted((info for group in below(self.base, 0)[:count] for info in group), key=lambda i: i.key)
+
     def discover(self, store: Store) -> list[str]:
         """Sensor ids by the names of folders or objects. Only for a prefix per sensor."""
         before, _, after = self.path.partition("{sensor}")
@@ -164,15 +186,6 @@ def overlaps(key: str, window: Window) -> bool:
     except ValueError:
         return True  # not a date after all
     return True
-
-
-def newest(infos: Iterable[ObjectInfo], count: int) -> list[ObjectInfo]:
-    """The objects of the newest `count` folders, by name."""
-    by_folder: dict[str, list[ObjectInfo]] = {}
-    for info in infos:
-        if is_parquet(info.key):
-            by_folder.setdefault(info.key.rpartition("/")[0] or info.key, []).append(info)
-    return [info for folder in sorted(by_folder)[-count:] for info in by_folder[folder]]
 
 
 def _with_date(path: str, day: date) -> str:

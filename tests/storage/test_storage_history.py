@@ -373,3 +373,29 @@ def test_a_layout_that_cannot_be_is_refused_with_its_key(wrong):
 def test_all_errors_of_a_read_are_ours(folder):
     history = History(folder.at("nowhere"), HistoryLayout(interval=MINUTE))
     assert isinstance(history.read_many(["a"], Window.day(DAY))["a"], PaanoError)
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["date={date}", "year={year}/month={month}/day={day}", "t/{date}.parquet", "{year}/{date}.parquet"],
+    ["date={date}", "year={year}/month={month}/day={day}", "t/{date}.parquet", "{year}/{date}.parquet"],
+)
+def test_sensors_of_long_tables_are_found_in_the_newest_dates_alone(place, path, monkeypatch):
+    layout = HistoryLayout(kind="long", path=path)
+    old = rows("old", days=10, interval=timedelta(hours=6)).with_columns(pl.col("ts") - timedelta(days=300))
+    new = rows("new", days=10, interval=timedelta(hours=6))
+    write_history(place.url, pl.concat([old, new]), layout, place.options)
+    put(place.store(), "zz/other.parquet", new)  # not a date
+    history = History(place.url, layout, place.options)
+
+    looked, real = [], type(history.store).list
+    monkeypatch.setattr(
+        type(history.store), "list", lambda store, prefix="": looked.append(prefix) or real(store, prefix)
+    )
+    assert history.sensors().sensors == ["new"]
+    last = layout.newest(history.store, 2)
+    days = [Window.day(date(2026, 1, 9)), Window.day(date(2026, 1, 10))]
+    places = [place for day in days for place in layout.places(None, day)]
+    assert len(last) == 2
+    assert all(info.key.startswith(place) for info, place in zip(last, places, strict=True))
+    assert not any("2025" in prefix for prefix in looked)
