@@ -2,7 +2,8 @@
 
     python -m benchmarks.accuracy                       untrained, light, paper and default, file by file
     python -m benchmarks.accuracy --study               every variant of ACCURACY.md
-    python -m benchmarks.accuracy --table --out F --keep D   only print what F and D already hold
+    python -m benchmarks.accuracy --table --study --out benchmarks/accuracy-results.csv
+                                                        run nothing, print the tables of rows already there
 
 Every finished (file, variant, seed) is one line of `--out`, so a run can be stopped and taken up again. Short
 files and the smallest file of every subset come first, all files before a second seed: a run cut short is
@@ -202,7 +203,17 @@ class _Run:
 
 
 def read_rows(out: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in out.read_text().splitlines()] if out.exists() else []
+    """What a run has written, or a table of it (`--csv`)."""
+    if not out.exists():
+        return []
+    if out.suffix != ".csv":
+        return [json.loads(line) for line in out.read_text().splitlines()]
+    texts = ("kind", "file", "subset", "variant", "digest", "code")
+    with out.open(newline="") as file:
+        return [
+            {name: value if name in texts else json.loads(value) for name, value in row.items() if value}
+            for row in csv.DictReader(file)
+        ]
 
 
 def write_csv(rows: list[dict[str, Any]], path: Path) -> None:
@@ -226,7 +237,7 @@ def table(rows: list[dict[str, Any]], against: str) -> str:
     `against` on the same files and seeds."""
     by_variant: dict[str, dict[tuple[str, int], dict[str, Any]]] = defaultdict(dict)
     for row in rows:
-        full = row if "level_vus_pr" not in row else {**row, "with_level_vus_pr": row["vus_pr"]}
+        full = row if "level_vus_pr" not in row else {"with_level_vus_pr": row["vus_pr"], **row}
         by_variant[row["variant"]][row["file"], row["seed"]] = full
     reference = by_variant.get(against, {})
     lines = [
@@ -315,7 +326,11 @@ def main(arguments: list[str] | None = None) -> None:
             parser.error(f"no CSV files in {folder}; set PAANO_DATA to the folder that holds it")
         tasks = list(plan(files, variants, options.seeds, options.long_stride))
         run_all(tasks, options.out, options.workers, options.keep)
-    rows = [row for row in read_rows(options.out) if row["variant"] in variants]
+    rows = [
+        row
+        for row in read_rows(options.out)
+        if row["variant"] in variants and row.get("kind", options.kind) == options.kind
+    ]
     if options.keep:
         complete(rows, options.keep, folder)
     if options.csv:

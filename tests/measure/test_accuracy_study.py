@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from benchmarks.accuracy import mean_and_error, table, with_level
+from benchmarks.accuracy import mean_and_error, read_rows, table, with_level, write_csv
 from paano import PaAno, PaAnoConfig
 from paano.protocol import LabelledSeries
 
@@ -48,3 +48,12 @@ def test_the_error_is_that_of_the_mean():
     mean, error = mean_and_error([1.0, 2.0, 3.0, 4.0])
     assert mean == 2.5
     assert error == pytest.approx(np.std([1, 2, 3, 4], ddof=1) / 2)
+
+
+def test_rows_come_back_from_a_table_as_they_went_in(tmp_path):
+    rows = [
+        {"file": "001_x.csv", "variant": "light", "seed": 0, "digest": "0123", "vus_pr": 0.25},
+        {"file": "002_x.csv", "variant": "light", "seed": 1, "digest": "12e4", "with_level_vus_pr": 0.5},
+    ]
+    write_csv(rows, tmp_path / "rows.csv")
+    assert read_rows(tmp_path / "rows.csv") == rows
