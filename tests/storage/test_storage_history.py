@@ -378,7 +378,6 @@ def test_all_errors_of_a_read_are_ours(folder):
 @pytest.mark.parametrize(
     "path",
     ["date={date}", "year={year}/month={month}/day={day}", "t/{date}.parquet", "{year}/{date}.parquet"],
-    ["date={date}", "year={year}/month={month}/day={day}", "t/{date}.parquet", "{year}/{date}.parquet"],
 )
 def test_sensors_of_long_tables_are_found_in_the_newest_dates_alone(place, path, monkeypatch):
     layout = HistoryLayout(kind="long", path=path)
