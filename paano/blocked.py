@@ -8,6 +8,7 @@ the speed, because at 1,024 patches each of their passes goes through main memor
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -32,13 +33,14 @@ class BlockedEncoder(torch.autograd.Function):
         layers: list[tuple[list[Tensor], Tensor, Tensor]] = []  # outputs before batch norm, scale, shift
         means, variances = [], []
         below: tuple = (blocks, None, None)
+        order = _Turns(len(blocks))
         for weight, gain, bias in zip(weights, gains, biases, strict=True):
             room = Padded(below[0][0], weight)
-            outs, parts = [], []
-            for block in range(len(blocks)):
+            outs, parts = [None] * len(blocks), []
+            for block in order:
                 y = convolve(room.activation(below, block), weight)  # [b, w, out]
                 parts.append((len(y), *torch.ops.aten.batch_norm_update_stats(as_image(y), None, None, 0.0)))
-                outs.append(y)
+                outs[block] = y
             mean = sum(b * m for b, m, _ in parts) / n
             variance = sum(b * (v + (m - mean).square()) for b, m, v in parts) / n
             scale = gain * torch.rsqrt(variance + eps)
@@ -47,7 +49,8 @@ class BlockedEncoder(torch.autograd.Function):
             means.append(mean)
             variances.append(variance)
         room = Padded(below[0][0])
-        h = torch.cat([room.activation(below, block).mean(dim=1) for block in range(len(blocks))])
+        pooled = {block: room.activation(below, block).mean(dim=1) for block in order}
+        h = torch.cat([pooled[block] for block in range(len(blocks))])
 
         ctx.save_for_backward(*weights, *means, *variances)
         ctx.blocks, ctx.layers, ctx.eps = blocks, layers, eps
@@ -57,7 +60,7 @@ class BlockedEncoder(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
-        layers, depth, blocks = ctx.layers, len(ctx.layers), range(len(ctx.blocks))
+        layers, depth, order = ctx.layers, len(ctx.layers), _Turns(len(ctx.blocks))
         saved = ctx.saved_tensors
         weights, means, variances = (saved[i * depth : (i + 1) * depth] for i in range(3))
         w = ctx.blocks[0].shape[1]
@@ -66,9 +69,9 @@ class BlockedEncoder(torch.autograd.Function):
 
         behind, room = _Behind(means[-1], variances[-1], ctx.eps), Padded(layers[-1][0][0])
         grad_blocks = (grad / w).split([len(block) for block in ctx.blocks])
-        for block in blocks:
+        for block in order:
             x = room.activation(layers[-1], block)
-            behind.add(grad_blocks[block][:, None].repeat(1, w, 1), x, layers[-1][0][block])
+            behind.add(block, grad_blocks[block][:, None].repeat(1, w, 1), x, layers[-1][0][block])
 
         for layer in reversed(range(depth)):
             (outs, scale, _), weight = layers[layer], weights[layer]
@@ -79,7 +82,7 @@ class BlockedEncoder(torch.autograd.Function):
             below = layers[layer - 1] if layer else (ctx.blocks, None, None)
             further = _Behind(means[layer - 1], variances[layer - 1], ctx.eps) if layer else None
             x_room, dy_room = Padded(below[0][0], weight), Padded(outs[0], weight)
-            for block in blocks:
+            for block in order:
                 x = x_room.activation(below, block)  # [b, w + 2 pad, in]
                 dy = dy_room.of(len(outs[block]))  # [b, w + 2 pad, out]
                 torch.addcmul(offset, outs[block], slope, out=dy_room.inner(dy)).addcmul_(
@@ -88,7 +91,7 @@ class BlockedEncoder(torch.autograd.Function):
                 behind.grads[block] = outs[block] = None  # no longer needed: the next layer takes the memory
                 _add_weight_grad(taps, dy, x)
                 if layer:
-                    further.add(convolve(dy, turned), x_room.inner(x), below[0][block])
+                    further.add(block, convolve(dy, turned), x_room.inner(x), below[0][block])
             grads = [taps.permute(2, 1, 0).unsqueeze(2), behind.along, behind.total, *grads]
             behind = further
         return None, None, *grads
@@ -100,19 +103,30 @@ class _Behind:
 
     def __init__(self, mean: Tensor, variance: Tensor, eps: float):
         self.mean, self.inverse, self.eps = mean, torch.rsqrt(variance + eps), eps
-        self.grads: list[Tensor | None] = []
+        self.grads: dict[int, Tensor | None] = {}
         self.total, self.along = torch.zeros_like(mean), torch.zeros_like(mean)
 
-    def add(self, grad: Tensor, x: Tensor, out: Tensor) -> None:
+    def add(self, block: int, grad: Tensor, x: Tensor, out: Tensor) -> None:
         """Take over `grad` [b, w, out], as far as the ReLU's output `x` is positive."""
         torch.ops.aten.threshold_backward.grad_input(grad, x, 0, grad_input=grad)
-        self.grads.append(grad)
+        self.grads[block] = grad
         _, along, total = torch.ops.aten.native_batch_norm_backward(
             as_image(grad), as_image(out), None, None, None, self.mean, self.inverse, True, self.eps,
             [False, True, True],  # the two sums only
         )  # fmt: skip
         self.total += total
         self.along += along
+
+
+class _Turns:
+    """Blocks forwards, then backwards, and so on: what one pass touched last the next finds in the cache."""
+
+    def __init__(self, blocks: int):
+        self.blocks, self.step = range(blocks), -1
+
+    def __iter__(self) -> Iterator[int]:
+        self.step = -self.step
+        return iter(self.blocks[:: self.step])
 
 
 class Padded:
