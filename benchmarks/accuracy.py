@@ -76,6 +76,11 @@ class Task(NamedTuple):
     def key(self) -> tuple[str, str]:
         return self.path.name, self.config.digest
 
+    @property
+    def kept(self) -> str:
+        """The name of its scores in the folder `--keep`."""
+        return f"{self.path.stem}-{self.config.digest}.npz"
+
 
 def data_folder() -> Path:
     """Where the benchmark's files are: `PAANO_DATA`, else `../shared/data` beside the repository."""
@@ -117,17 +122,13 @@ def run(task: Task, keep: Path | None = None) -> dict[str, Any]:
         found = model.detect(series.values)
         scored = time.perf_counter()
     outcome = measure(series, found.score, {})
-    parts = {} if model.level is None else {"shape": found.shape, "level": found.level}
     if model.level is None:
-        parts["with_level"] = with_level(series, task.config, found.shape, model.training_scores())
+        parts = {"with_level": with_level(series, task.config, found.shape, model.training_scores())}
+    else:
+        parts = {"shape": found.shape, "level": found.level}
     if keep is not None:
         keep.mkdir(parents=True, exist_ok=True)
-        np.savez(
-            keep / kept_name(task.path.name, task.config.digest),
-            shape=found.shape,
-            level=found.level,
-            train=model.training_scores(),
-        )
+        np.savez(keep / task.kept, shape=found.shape, level=found.level, train=model.training_scores())
     return {
         "file": task.path.name,
         "subset": series.subset,
@@ -143,10 +144,6 @@ def run(task: Task, keep: Path | None = None) -> dict[str, Any]:
     }
 
 
-def kept_name(file: str, digest: str) -> str:
-    return f"{Path(file).stem}-{digest}.npz"
-
-
 def with_level(
     series: LabelledSeries, config: PaAnoConfig, shape: np.ndarray, train: np.ndarray
 ) -> np.ndarray:
@@ -160,19 +157,6 @@ def with_level(
     )
     both, *_ = level.combine(shape.astype(float), level.score(read_values(series.values, config.max_gap)))
     return both
-
-
-def complete(rows: list[dict[str, Any]], keep: Path, folder: Path) -> None:
-    """Give rows made before `with_level_vus_pr` was measured theirs, where their scores were kept."""
-    for row in rows:
-        kept = keep / kept_name(row["file"], row["digest"])
-        if "with_level_vus_pr" in row or "level_vus_pr" in row or not kept.exists():
-            continue
-        preset, changes = STUDY[row["variant"]]
-        series, config = read_series(folder / row["file"]), PaAnoConfig.preset(preset, **changes)
-        with np.load(kept) as arrays:
-            both = with_level(series, config, arrays["shape"], arrays["train"])
-        row["with_level_vus_pr"] = round(measure(series, both, {}).measures["vus_pr"], 6)
 
 
 def run_all(tasks: list[Task], out: Path, workers: int, keep: Path | None) -> None:
@@ -319,8 +303,12 @@ def main(arguments: list[str] | None = None) -> None:
     for variant in variants:
         if variant not in STUDY:
             parser.error(f"unknown variant {variant!r}; known: {'; '.join(STUDY)}")
-    folder = data_folder() / f"TSB-AD-{options.kind}-Tuning"
     if not options.table:
+        if options.out.suffix == ".csv":
+            parser.error(
+                f"--out {options.out}: a run is kept as JSON lines; a CSV is only read, with --table"
+            )
+        folder = data_folder() / f"TSB-AD-{options.kind}-Tuning"
         files = ordered_files(folder)[: options.files]
         if not files:
             parser.error(f"no CSV files in {folder}; set PAANO_DATA to the folder that holds it")
@@ -331,8 +319,6 @@ def main(arguments: list[str] | None = None) -> None:
         for row in read_rows(options.out)
         if row["variant"] in variants and row.get("kind", options.kind) == options.kind
     ]
-    if options.keep:
-        complete(rows, options.keep, folder)
     if options.csv:
         write_csv(rows, options.csv)
     print(per_file(rows), table(rows, options.against), sep="\n\n")

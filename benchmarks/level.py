@@ -30,7 +30,7 @@ class File:
     """One series with its shape scores, and the distances of any feature, computed once."""
 
     def __init__(self, task: Task, keep: Path):
-        kept = keep / f"{task.path.stem}-{task.config.digest}.npz"
+        kept = keep / task.kept
         if not kept.exists():
             run(task, keep)
         with np.load(kept) as arrays:

@@ -16,8 +16,7 @@ from storage.objects import ObjectInfo, StorageOptions, Store, check_key, conten
 
 
 class FsspecStore(Store):
-    """Any other fsspec URL. `if_absent` holds as far as the file system creates atomically; `if_match` holds
-    between the threads of one process only, as fsspec has no word for it."""
+    """Any other fsspec URL. Conditions hold between threads of one process only."""
 
     _lock = threading.RLock()
 
@@ -41,6 +40,8 @@ class FsspecStore(Store):
     def put(self, key: str, data: bytes, *, if_match: str | None = None, if_absent: bool = False) -> str:
         where = self.url_of(key)
         with self._lock, named(where):
+            if if_absent and self.fs.exists(self._full(key)):
+                raise Conflict(f"{where}: it is already there")
             if if_match is not None:
                 try:
                     held = self.get_with_etag(key)[1]
@@ -49,10 +50,7 @@ class FsspecStore(Store):
                 if held != if_match:
                     raise Conflict(f"{where}: somebody else wrote it first")
             self.fs.makedirs(self._full(key).rpartition("/")[0], exist_ok=True)
-            try:
-                self.fs.pipe_file(self._full(key), data, mode="create" if if_absent else "overwrite")
-            except FileExistsError as error:
-                raise Conflict(f"{where}: it is already there") from error
+            self.fs.pipe_file(self._full(key), data)
         return content_etag(data)
 
     def head(self, key: str) -> ObjectInfo | None:
