@@ -1,7 +1,10 @@
-"""Where a model runs: the device, torch threads, mixed precision, and going on when memory is short."""
+"""Where a model runs: device, torch threads, kept memory, mixed precision, going on when memory is short."""
 
 from __future__ import annotations
 
+import ctypes
+import functools
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -69,6 +72,23 @@ def torch_threads(count: int = 1) -> Iterator[None]:
 def default_chunk(device: torch.device) -> int:
     """Patches to encode at once: 64 fit the cache of a CPU, other devices want more work."""
     return 64 if device.type == "cpu" else 4096
+
+
+FREED_BYTES, LARGEST_BYTES = 256 << 20, 64 << 20
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # of glibc's malloc.h
+
+
+@functools.cache
+def keep_freed_memory() -> None:
+    """Let this process keep up to 256 MB of what it frees, where glibc would give all back to the system.
+
+    A training step on a CPU frees its activations and the next one asks for as much again; clearing those
+    pages anew each time was 2 % (paper) to 6 % (light) of the training. Blocks above 64 MB still go back.
+    """
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
+    if mallopt is not None:  # other C libraries have none, and keep what they like
+        mallopt(_M_MMAP_THRESHOLD, LARGEST_BYTES)
+        mallopt(_M_TRIM_THRESHOLD, FREED_BYTES)
 
 
 def mixed(device: torch.device, precision: str) -> AbstractContextManager:
