@@ -1,13 +1,14 @@
 """Which settings earn their cost: VUS-PR on the TSB-AD tuning split, without labels in training.
 
     python -m benchmarks.accuracy                       untrained, light, paper and default, file by file
-    python -m benchmarks.accuracy --study               every variant of ACCURACY.md
-    python -m benchmarks.accuracy --table --study --out benchmarks/accuracy-results.csv
+    python -m benchmarks.accuracy --study --seeds 3     every variant of ACCURACY.md
+    python -m benchmarks.accuracy --study --table --have benchmarks/accuracy-results.csv
                                                         run nothing, print the tables of rows already there
 
-Every finished (file, variant, seed) is one line of `--out`, so a run can be stopped and taken up again. Short
-files and the smallest file of every subset come first, all files before a second seed: a run cut short is
-still spread over all subsets. Files of more than 60,000 rows are scored at stride 4 (`--long-stride`).
+Every finished (file, variant, seed) is one line of `--out`, so a run can be stopped and taken up again; what
+`--have` holds is not run again either. Short files and the smallest file of every subset come first, all
+files before a second seed: a run cut short is still spread over all subsets. Files of more than 60,000 rows
+are scored at stride 4 (`--long-stride`).
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from flows.evaluate_published import UNIVARIATE, series_of
 from paano.config import PaAnoConfig
 from paano.protocol import LabelledSeries, measure, parse_name, read_series
 
@@ -130,6 +132,7 @@ def run(task: Task, keep: Path | None = None) -> dict[str, Any]:
         keep.mkdir(parents=True, exist_ok=True)
         np.savez(keep / task.kept, shape=found.shape, level=found.level, train=model.training_scores())
     return {
+        "kind": "U" if series.channels == 1 else "M",
         "file": task.path.name,
         "subset": series.subset,
         "variant": task.variant,
@@ -159,10 +162,14 @@ def with_level(
     return both
 
 
-def run_all(tasks: list[Task], out: Path, workers: int, keep: Path | None) -> None:
-    """Run what `out` does not have yet and append each row as it is finished."""
-    have = {(row["file"], row["digest"]) for row in read_rows(out)}
+def run_all(
+    tasks: list[Task], known: list[dict[str, Any]], out: Path, workers: int, keep: Path | None
+) -> None:
+    """Run what is not `known` yet and append each row to `out` as it is finished."""
+    have = {(row["file"], row["digest"]) for row in known}
     tasks = [task for task in tasks if task.key not in have]
+    if not tasks:
+        return
     context = multiprocessing.get_context("spawn")  # torch does not survive a fork
     with context.Pool(workers) as pool, out.open("a") as file:
         jobs = pool.imap_unordered(_Run(keep), tasks)
@@ -187,7 +194,7 @@ class _Run:
 
 
 def read_rows(out: Path) -> list[dict[str, Any]]:
-    """What a run has written, or a table of it (`--csv`)."""
+    """What a run has written (JSON lines), or a table of it (CSV)."""
     if not out.exists():
         return []
     if out.suffix != ".csv":
@@ -217,17 +224,14 @@ def mean_and_error(values: Iterable[float]) -> tuple[float, float]:
 
 
 def table(rows: list[dict[str, Any]], against: str) -> str:
-    """Per variant: files, seeds, mean VUS-PR as it is and with the level on, each with the difference to
-    `against` on the same files and seeds."""
-    by_variant: dict[str, dict[tuple[str, int], dict[str, Any]]] = defaultdict(dict)
-    for row in rows:
-        full = row if "level_vus_pr" not in row else {"with_level_vus_pr": row["vus_pr"], **row}
-        by_variant[row["variant"]][row["file"], row["seed"]] = full
+    """Per variant: files, runs (files × seeds), mean VUS-PR as it is and with the level on, each with the
+    difference to `against` on the same files and seeds, and the median deviation of a file between seeds."""
+    by_variant = _by_variant(rows)
     reference = by_variant.get(against, {})
     lines = [
-        f"| variant | TFLOP | files | seeds | VUS-PR | minus {against} | with level | minus {against} "
-        "| fit s | score s |",
-        "|" + "---|" * 10,
+        f"| variant | TFLOP | files | runs | VUS-PR | minus {against} | with level | minus {against} "
+        "| between seeds | fit s | score s |",
+        "|" + "---|" * 11,
     ]
     for variant in sorted(by_variant, key=list(STUDY).index):
         found = by_variant[variant]
@@ -243,11 +247,14 @@ def table(rows: list[dict[str, Any]], against: str) -> str:
             gain = "{:+.3f} ± {:.3f}".format(*mean_and_error(_per_file(gains))) if gains else ""
             cells.append(f"{gain} ({len({f for f, _ in gains})})" if gains and variant != against else "")
         fit, score = (np.median([row[name] for row in found.values()]) for name in ("fit_s", "score_s"))
-        files, seeds = len({f for f, _ in found}), len({s for _, s in found})
+        by_file = _by_file({key: row["vus_pr"] for key, row in found.items()})
+        seeds = [np.std(values, ddof=1) for values in by_file.values() if len(values) > 1]
+        cells.append(f"{np.median(seeds):.3f}" if seeds else "")
         preset, changes = STUDY[variant]
         cost = training_cost(PaAnoConfig.preset(preset, **changes))
         lines.append(
-            f"| {variant} | {cost:.2f} | {files} | {seeds} | {' | '.join(cells)} | {fit:.1f} | {score:.1f} |"
+            f"| {variant} | {cost:.2f} | {len(by_file)} | {len(found)} | {' | '.join(cells)} "
+            f"| {fit:.1f} | {score:.1f} |"
         )
     return "\n".join(lines)
 
@@ -261,12 +268,59 @@ def training_cost(config: PaAnoConfig) -> float:
     return 6 * multiply_adds(config, 1) * patches / 1e12  # forward and twice that backward
 
 
-def _per_file(values: dict[tuple[str, int], float]) -> list[float]:
-    """The mean over seeds of each file: files are independent, seeds of a file are not."""
+def compare(rows: list[dict[str, Any]], one: str, other: str, level: bool) -> str:
+    """One line: `one` minus `other`, which is given the level where `level` says so, on the same runs."""
+    by_variant, name = _by_variant(rows), "with_level_vus_pr" if level else "vus_pr"
+    found, partner = by_variant[one], by_variant[other]
+    subset = {row["file"]: row["subset"] for row in rows}
+    gains = {
+        key: row["vus_pr"] - partner[key][name]
+        for key, row in found.items()
+        if name in partner.get(key, {}) and partner[key]["stride"] == row["stride"]
+    }
+    title = f"{one} minus {other}{' with level' if level else ''}"
+    if not gains:
+        return f"{title}: no runs in common"
+    by_file = {file: float(np.mean(values)) for file, values in _by_file(gains).items()}
+    subsets, values = [subset[file] for file in by_file], list(by_file.values())
+    least, most = without_one_subset(values, subsets)
+    # Each subset counts as often as it occurs in the evaluation split, which has other series of it.
+    weights = [series_of(UNIVARIATE, s) / subsets.count(s) for s in subsets]
+    return (
+        "{}: {:+.3f} ± {:.3f} ({} files, {} runs), better on {}; {:+.3f} … {:+.3f} without one subset; "
+        "{:+.3f} with the subsets weighted as in the evaluation split".format(
+            title, *mean_and_error(values), len(values), len(gains), sum(v > 0 for v in values),
+            least, most, np.average(values, weights=weights),
+        )
+    )  # fmt: skip
+
+
+def without_one_subset(values: Iterable[float], subsets: list[str]) -> tuple[float, float]:
+    """The least and the largest mean that is left when the files of one subset are left out."""
+    values = np.asarray(list(values))
+    means = [values[[s != gone for s in subsets]].mean() for gone in set(subsets) if set(subsets) != {gone}]
+    return (min(means), max(means)) if means else (math.nan, math.nan)
+
+
+def _by_variant(rows: list[dict[str, Any]]) -> dict[str, dict[tuple[str, int], dict[str, Any]]]:
+    """variant → (file, seed) → row; what has a level of its own is also its score with the level."""
+    found: dict[str, dict[tuple[str, int], dict[str, Any]]] = defaultdict(dict)
+    for row in rows:
+        full = row if "level_vus_pr" not in row else {"with_level_vus_pr": row["vus_pr"], **row}
+        found[row["variant"]][row["file"], row["seed"]] = full
+    return found
+
+
+def _by_file(values: dict[tuple[str, int], float]) -> dict[str, list[float]]:
     by_file = defaultdict(list)
     for (file, _), value in values.items():
         by_file[file].append(value)
-    return [float(np.mean(v)) for v in by_file.values()]
+    return by_file
+
+
+def _per_file(values: dict[tuple[str, int], float]) -> list[float]:
+    """The mean over seeds of each file: files are independent, seeds of a file are not."""
+    return [float(np.mean(v)) for v in _by_file(values).values()]
 
 
 def per_file(rows: list[dict[str, Any]]) -> str:
@@ -293,35 +347,36 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--long-stride", type=int, default=4, help=f"stride for more than {LONG:,} rows")
     parser.add_argument("--out", type=Path, default=Path("accuracy.jsonl"))
+    parser.add_argument("--have", type=Path, help="rows known before, JSON lines or CSV: not run again")
     parser.add_argument("--keep", type=Path, help="folder for the scores themselves")
-    parser.add_argument("--table", action="store_true", help="run nothing, print what --out holds")
-    parser.add_argument("--csv", type=Path, help="write the rows here as well")
-    parser.add_argument("--against", default="paper", help="variant that the others are compared with")
+    parser.add_argument("--table", action="store_true", help="run nothing, print what is there")
+    parser.add_argument("--csv", type=Path, help="write all rows here as well")
+    parser.add_argument("--against", default="untrained", help="variant that the others are compared with")
     options = parser.parse_args(arguments)
 
     variants = options.variants.split(";") if options.variants else list(STUDY if options.study else MAIN)
     for variant in variants:
         if variant not in STUDY:
             parser.error(f"unknown variant {variant!r}; known: {'; '.join(STUDY)}")
+    if options.out.suffix == ".csv":
+        parser.error(f"--out {options.out}: a run is kept as JSON lines; a CSV is only read, by --have")
+    before = read_rows(options.have) if options.have else []
+    known = [*before, *read_rows(options.out)]
     if not options.table:
-        if options.out.suffix == ".csv":
-            parser.error(
-                f"--out {options.out}: a run is kept as JSON lines; a CSV is only read, with --table"
-            )
         folder = data_folder() / f"TSB-AD-{options.kind}-Tuning"
         files = ordered_files(folder)[: options.files]
         if not files:
             parser.error(f"no CSV files in {folder}; set PAANO_DATA to the folder that holds it")
         tasks = list(plan(files, variants, options.seeds, options.long_stride))
-        run_all(tasks, options.out, options.workers, options.keep)
-    rows = [
-        row
-        for row in read_rows(options.out)
-        if row["variant"] in variants and row.get("kind", options.kind) == options.kind
-    ]
+        run_all(tasks, known, options.out, options.workers, options.keep)
+        known = [*before, *read_rows(options.out)]
     if options.csv:
-        write_csv(rows, options.csv)
-    print(per_file(rows), table(rows, options.against), sep="\n\n")
+        write_csv(known, options.csv)
+    rows = [row for row in known if row["variant"] in variants and row["kind"] == options.kind]
+    print(per_file(rows), table(rows, options.against), sep="\n\n", end="\n\n")
+    if "default" in variants and options.kind == "U":
+        for other, level in itertools.product((v for v in MAIN if v in variants and v != "default"), (0, 1)):
+            print(compare(rows, "default", other, bool(level)))
 
 
 if __name__ == "__main__":

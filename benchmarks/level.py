@@ -16,7 +16,15 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.accuracy import Task, data_folder, mean_and_error, ordered_files, plan, run
+from benchmarks.accuracy import (
+    Task,
+    data_folder,
+    mean_and_error,
+    ordered_files,
+    plan,
+    run,
+    without_one_subset,
+)
 from paano.calibrate import fit_calibration
 from paano.level import nearest_elsewhere, sliding_moments, sliding_sum
 from paano.metrics import evaluate, find_window
@@ -189,10 +197,10 @@ def main() -> None:
         mean, error = mean_and_error(values)
         gain = np.array(values) - np.array(found[first])
         difference, its_error = mean_and_error(gain)
-        without = [gain[[s != gone for s in subsets]].mean() for gone in set(subsets)]
+        least, most = without_one_subset(gain, subsets)
         print(
             f"| {name} | {mean:.3f} ± {error:.3f} | {difference:+.3f} ± {its_error:.3f} "
-            f"| {min(without):+.3f} … {max(without):+.3f} |",
+            f"| {least:+.3f} … {most:+.3f} |",
             flush=True,
         )
 

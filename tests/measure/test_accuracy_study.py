@@ -5,7 +5,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from benchmarks.accuracy import mean_and_error, read_rows, table, with_level, write_csv
+from benchmarks.accuracy import (
+    compare,
+    mean_and_error,
+    read_rows,
+    run_all,
+    table,
+    with_level,
+    without_one_subset,
+    write_csv,
+)
 from paano import PaAno, PaAnoConfig
 from paano.protocol import LabelledSeries
 
@@ -39,9 +48,38 @@ def test_differences_are_taken_on_the_same_files_and_seeds_and_averaged_over_see
     ]  # fmt: skip
     light = next(line for line in table(rows, "untrained").splitlines() if line.startswith("| light"))
     cells = [cell.strip() for cell in light.strip("|").split("|")]
-    assert cells[2:4] == ["3", "2"]
+    assert cells[2:4] == ["3", "4"]  # files, runs
     assert float(cells[4].split()[0]) == pytest.approx(np.mean([0.4, 0.5, 0.9]), abs=6e-4)
     assert cells[5] == "+0.100 ± 0.100 (2)"  # a: +0.2 on average, b: 0
+
+
+def test_two_variants_are_compared_on_the_runs_that_both_have():
+    def row(variant, file, subset, value, **more):
+        run = {"variant": variant, "file": file, "subset": subset, "seed": 0, "stride": 1}
+        return {**run, "vus_pr": value, **more}
+
+    rows = [
+        row("default", "a", "NAB", 0.5), row("default", "b", "UCR", 0.2), row("default", "c", "UCR", 0.9),
+        row("paper", "a", "NAB", 0.1, with_level_vus_pr=0.6), row("paper", "b", "UCR", 0.4),
+    ]  # fmt: skip
+    line = compare(rows, "default", "paper", level=False)
+    assert "+0.100 ± 0.300 (2 files, 2 runs), better on 1; -0.200 … +0.400 without one subset" in line
+    weighted = (23 * 0.4 - 70 * 0.2) / (23 + 70)  # 23 series of NAB and 70 of UCR are published
+    assert f"{weighted:+.3f} with the subsets weighted" in line
+    assert "-0.100 ± nan (1 files, 1 runs)" in compare(rows, "default", "paper", level=True)
+    assert "no runs in common" in compare(rows, "default", "light", level=False)
+
+
+def test_every_subset_is_left_out_in_turn():
+    assert without_one_subset([1.0, 2.0, 6.0], ["a", "a", "b"]) == (1.5, 6.0)
+
+
+def test_what_is_known_is_not_run_again(tmp_path):
+    class Task:
+        key = ("file.csv", "0123")
+
+    run_all([Task()], [{"file": "file.csv", "digest": "0123"}], tmp_path / "out.jsonl", 1, None)
+    assert read_rows(tmp_path / "out.jsonl") == []
 
 
 def test_the_error_is_that_of_the_mean():
