@@ -37,6 +37,8 @@ NO_NEWS = 1.0  # nats: `update` learns from rows below this even if training nev
 # that never moved in millionths of its height: below that a difference is rounding, not news.
 SMALLEST_SHARE, SMALLEST_PART = 0.01, 1e-6
 
+FAR = np.iinfo(np.int64).max // 2  # beyond every row
+
 Parts = tuple[np.ndarray, ...]
 NUMBERS = ("shape_unit", "typical", "limit")  # in the order of the fields of Level
 
@@ -240,23 +242,40 @@ def nearest_elsewhere(values: np.ndarray, starts: np.ndarray, kept: np.ndarray, 
     before = np.maximum(owner - 1, 0)
     values = values.astype(np.float64)
     owner = np.where(np.abs(values - kept[before]) < np.abs(kept[owner] - values), before, owner)
-    first = np.full(len(kept), np.iinfo(np.int64).max // 2)
-    last = np.full(len(kept), np.iinfo(np.int64).min // 2)
+    first = np.full(len(kept), FAR)
+    last = np.full(len(kept), -FAR)
     np.minimum.at(first, owner, starts)
     np.maximum.at(last, owner, starts)
 
     best = np.full(len(values), np.inf)
-    for step in (1, -1):
-        waiting, place = np.arange(len(values)), owner.copy()
-        while len(waiting):
-            own = starts[waiting]
-            found = (first[place] < own - exclude) | (last[place] > own + exclude)
-            distance = np.abs(kept[place[found]] - values[waiting[found]])
-            best[waiting[found]] = np.minimum(best[waiting[found]], distance)
-            waiting, place = waiting[~found], place[~found] + step
-            inside = (place >= 0) & (place < len(kept))
-            waiting, place = waiting[inside], place[inside]
+    low, high, end = starts - exclude, starts + exclude, len(kept) - 1
+    for up in (True, False):  # among the values from one's own on, then among those down from it
+        if up:
+            place = _first_beyond(first, last, owner, low, high)
+        else:
+            place = end - _first_beyond(first[::-1], last[::-1], end - owner, low, high)
+        found = (place >= 0) & (place <= end)
+        best[found] = np.minimum(best[found], np.abs(kept[place[found]] - values[found]))
     return np.where(np.isfinite(best), best, np.nan)
+
+
+def _first_beyond(
+    first: np.ndarray, last: np.ndarray, place: np.ndarray, low: np.ndarray, high: np.ndarray
+) -> np.ndarray:
+    """int64 [n]: from `place` on, the first index with `first` below `low` or `last` above `high`; K if none.
+
+    Spans of 2ᵖ entries are jumped over at once where none of them is beyond: log₂ K steps, not up to K.
+    """
+    count = len(first)
+    smallest, largest = [np.append(first, -FAR)], [np.append(last, FAR)]  # the end is always beyond
+    while 2 ** len(smallest) <= count:
+        ahead = np.minimum(np.arange(count + 1) + 2 ** (len(smallest) - 1), count)
+        smallest.append(np.minimum(smallest[-1], smallest[-1][ahead]))
+        largest.append(np.maximum(largest[-1], largest[-1][ahead]))
+    for p in reversed(range(len(smallest))):
+        none = (smallest[p][place] >= low) & (largest[p][place] <= high)
+        place = place + np.where(none, 2**p, 0)
+    return place
 
 
 # -- windows ------------------------------------------------------------

@@ -136,6 +136,16 @@ def event_spans(flags, merge):
 # Level: every window on its own, every training value looked at.
 
 
+def slow_nearest_elsewhere(values, starts, kept, exclude):
+    """Distance of each value to the nearest kept one that stands for a window outside ±exclude."""
+    owner = [min(range(len(kept)), key=lambda k: (abs(kept[k] - v), -k)) for v in values]
+    found = []
+    for value, start in zip(values, starts, strict=True):
+        far = [kept[k] for k, other in zip(owner, starts, strict=True) if abs(other - start) > exclude]
+        found.append(min((abs(float(k) - float(value)) for k in far), default=np.nan))
+    return np.array(found)
+
+
 def slow_level_features(x, patch):
     """{(window, what): {start: value}} of one channel without holes."""
     features = {}

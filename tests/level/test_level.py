@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from paano import PaAno, PaAnoConfig
 from paano.errors import ArtifactError
@@ -21,7 +23,7 @@ from paano.level import (
     windows_of,
 )
 from paano.series import read_series
-from tests.oracle import slow_level
+from tests.oracle import slow_level, slow_nearest_elsewhere
 
 PATCH = 32
 CONFIG = PaAnoConfig.preset("untrained", patch=PATCH, width=0.125, level="tail", seed=5)
@@ -264,6 +266,19 @@ def test_the_nearest_elsewhere_is_never_in_the_exclusion_zone():
     distance = nearest_elsewhere(values, np.arange(5), np.unique(values), exclude=1)
     np.testing.assert_allclose(distance, [0.5, 0.5, 0.5, 4.0, 0.5])
     assert np.isnan(nearest_elsewhere(values, np.arange(5), np.unique(values), exclude=5)).all()
+
+
+@given(
+    st.lists(st.integers(0, 12), min_size=1, max_size=60),
+    st.integers(0, 20),
+    st.integers(1, 13),
+)
+def test_the_nearest_elsewhere_is_that_of_its_slow_twin(numbers, exclude, every):
+    values = np.array(numbers, dtype=np.float32)
+    starts = np.cumsum(1 + values.astype(np.int64) % 3)  # rising, with holes
+    kept = np.unique(values)[::every]
+    found = nearest_elsewhere(values, starts, kept, exclude)
+    np.testing.assert_array_equal(found, slow_nearest_elsewhere(values, starts, kept, exclude))
 
 
 def test_channels_add_up_as_independent_evidence_does():
