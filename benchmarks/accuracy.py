@@ -52,7 +52,6 @@ STUDY: dict[str, tuple[str, dict[str, Any]]] = {
     "untrained, stride 4": ("untrained", {"stride": 4}),
     "untrained, stride 8": ("untrained", {"stride": 8}),
     "untrained, patch 32": ("untrained", {"patch": 32}),
-    "untrained, unit typical": ("untrained", {"unit": "typical"}),
     "pretext alone, 20": ("light", {**PRETEXT, "iterations": 20}),
     "pretext alone, 50": ("light", {**PRETEXT, "iterations": 50}),
     "pretext alone, 100": ("light", {**PRETEXT, "iterations": 100}),
@@ -64,7 +63,7 @@ STUDY: dict[str, tuple[str, dict[str, Any]]] = {
     "light, negative random": ("light", {"negative": "random"}),
     "light, k = 1": ("light", {"neighbours": 1}),
     "light, bank 1 %": ("light", {"bank_share": 0.01}),
-    "light, unit typical": ("light", {"unit": "typical"}),
+    "default, raw unit": ("default", {"unit": "raw"}),
 }
 
 

@@ -159,8 +159,10 @@ PRESETS: dict[str, dict[str, Any]] = {
     "paper": {"bank_cap": 1_000_000},
     "light": {"width": 0.5, "minibatch": 128},
     "untrained": {"width": 0.5, "iterations": 0},
-    # What paid on the tuning split (benchmarks/ACCURACY.md): a short pretext training, and the level.
+    # What paid on the tuning split (benchmarks/ACCURACY.md): a short pretext training, and the level. Patches
+    # are measured in the channel's own unit: in raw numbers a signal of a thousandth drowns in eps.
     "default": {
+        "unit": "typical",
         "width": 0.5,
         "minibatch": 128,
         "contrast": "none",

@@ -11,6 +11,7 @@ from paano.config import PaAnoConfig
 EPS = 1e-5  # under the root, as published
 # A channel of a patch is flat when its standard deviation is below the rounding of float64 at its own height.
 FLAT = 8 * torch.finfo(torch.float64).eps
+LEAST_SHARE = 0.01  # of a channel's deviation: the least that counts as the typical deviation of its patches
 # Values gathered at once in float64 (64 MB): a thousand channels must not multiply the memory of a minibatch.
 GATHER = 8_000_000
 
@@ -51,17 +52,17 @@ def typical_deviation(values: Tensor, starts: np.ndarray, config: PaAnoConfig) -
     """float64 [C]: what counts as 1 for eps: 1 with `model.unit = "raw"`, else the median patch deviation.
 
     It is taken over about 1,000 evenly spaced patches; a channel that is flat in most of them takes the mean.
+    A hundredth of the whole channel's deviation is the least: where most patches hold noise only, the noise
+    is not what patches are measured by.
     """
     unit = torch.ones(values.shape[1], dtype=torch.float64, device=values.device)
     if config.unit == "raw":
         return unit
     step = max(1, len(starts) // 1000)
-    deviations = []
-    for start in starts[::step]:
-        x = values[start : start + config.patch]
-        deviations.append((x - x[:1]).std(dim=0, correction=0))
-    deviation = torch.stack(deviations)  # [m, C]
-    unit = torch.where(
-        deviation.median(dim=0).values > 0, deviation.median(dim=0).values, deviation.mean(dim=0)
-    )
+    some = [values[start : start + config.patch] for start in starts[::step]]
+    deviation = torch.stack([(x - x[:1]).std(dim=0, correction=0) for x in some])  # [m, C]
+    middle = torch.stack([(x - some[0][0]).mean(dim=0) for x in some])  # [m, C]
+    median = deviation.median(dim=0).values
+    whole = (deviation.square().mean(dim=0) + middle.var(dim=0, correction=0)).sqrt()
+    unit = torch.where(median > 0, median, deviation.mean(dim=0)).maximum(LEAST_SHARE * whole)
     return torch.where(unit > 0, unit, 1.0)

@@ -270,6 +270,14 @@ def test_a_billion_of_offset_changes_the_scores_by_its_rounding_only(shared):
         assert (ours - theirs).abs().max().item() < 1e-4
 
 
+@pytest.mark.parametrize("scale", [1e-9, 1e-4, 1e6])
+def test_by_default_the_unit_of_a_sensor_does_not_change_its_scores(scale, wave):
+    config = PaAnoConfig.preset("default", patch=32, width=0.125, iterations=3)
+    in_volts = PaAno(config, "cpu").fit(wave).score(wave)
+    in_others = PaAno(config, "cpu").fit(wave * scale).score(wave * scale)
+    np.testing.assert_allclose(in_others, in_volts, rtol=1e-3, atol=1e-4)
+
+
 def test_integers_score_as_their_floats(small):
     x = np.random.default_rng(0).integers(0, 9, size=200)
     assert np.array_equal(

@@ -80,3 +80,15 @@ def test_with_the_raw_unit_eps_is_the_published_one():
 def test_a_channel_that_never_moves_has_a_unit_of_one():
     values = torch.zeros(100, 1, dtype=torch.float64)
     assert typical_deviation(values, np.arange(60), PaAnoConfig(patch=32, unit="typical")).tolist() == [1.0]
+
+
+def test_where_most_patches_hold_noise_only_the_noise_is_not_the_unit():
+    rng = np.random.default_rng(0)
+    values = 1e-6 * rng.normal(size=(2_000, 1))  # a valve at rest …
+    values[500:600] += np.sin(np.arange(100) / 5)[:, None]  # … that moves now and then
+    config = PaAnoConfig(patch=32, unit="typical")
+    starts = np.arange(2_000 - 32)
+    unit = typical_deviation(torch.from_numpy(values), starts, config)
+    assert 0.005 * values.std() < float(unit) < 0.02 * values.std()
+    at_rest = take_patches(torch.from_numpy(values), torch.arange(100), 32, unit)
+    assert at_rest.std() < 0.5  # near 1 it would look like structure
