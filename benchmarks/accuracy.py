@@ -74,8 +74,9 @@ class Task(NamedTuple):
     config: PaAnoConfig
 
     @property
-    def key(self) -> tuple[str, str]:
-        return self.path.name, self.config.digest
+    def key(self) -> tuple[str, str, str]:
+        """Two variants may come to the same settings on a long file: each has a row of its own."""
+        return self.path.name, self.variant, self.config.digest
 
     @property
     def kept(self) -> str:
@@ -165,7 +166,7 @@ def run_all(
     tasks: list[Task], known: list[dict[str, Any]], out: Path, workers: int, keep: Path | None
 ) -> None:
     """Run what is not `known` yet and append each row to `out` as it is finished."""
-    have = {(row["file"], row["digest"]) for row in known}
+    have = {(row["file"], row["variant"], row["digest"]) for row in known}
     tasks = [task for task in tasks if task.key not in have]
     if not tasks:
         return

@@ -76,9 +76,10 @@ def test_every_subset_is_left_out_in_turn():
 
 def test_what_is_known_is_not_run_again(tmp_path):
     class Task:
-        key = ("file.csv", "0123")
+        key = ("file.csv", "light", "0123")
 
-    run_all([Task()], [{"file": "file.csv", "digest": "0123"}], tmp_path / "out.jsonl", 1, None)
+    known = [{"file": "file.csv", "variant": "light", "digest": "0123"}]
+    run_all([Task()], known, tmp_path / "out.jsonl", 1, None)
     assert read_rows(tmp_path / "out.jsonl") == []
 
 
