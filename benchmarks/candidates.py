@@ -25,6 +25,7 @@ from torch import Tensor
 from benchmarks.accuracy import LONG, data_folder, mean_and_error, without_one_subset
 from paano import PaAno, PaAnoConfig, patches
 from paano.bank import Bank, bank_size, kmeans, nearest_members
+from paano.baselines import FITS
 from paano.calibrate import fit_calibration
 from paano.device import torch_threads
 from paano.level import fit_level
@@ -152,6 +153,13 @@ def candidates(series: LabelledSeries, seed: int) -> Iterator[tuple[str, np.ndar
     yield "level only above its 99th training percentile", shape.in_units() + np.maximum(raw - high, 0.0)
     tails = [fit_calibration(t, patch=config.patch) for t in (shape.train, training)]
     yield "sum of log tails of shape and level", tails[0].tail(shape.whole) + tails[1].tail(raw)
+
+    past = series.values[: series.train_rows]
+    for name in ("kmeans", "pca"):  # sub-sequences as they are, not standardised one by one
+        plain = FITS[name](past)(series.values).astype(float)
+        middle, high = np.nanquantile(plain[: len(past)], [0.5, 0.99])
+        news = np.maximum(plain - high, 0.0) / max(high - middle, 1e-9)
+        yield f"and plain sub-sequences ({name})", ours + np.log1p(news)
 
     standard = base.standardised()
     yield "standardised embeddings, shape alone", standard.in_units()
