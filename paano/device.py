@@ -82,8 +82,9 @@ _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # of glibc's malloc.h
 def keep_freed_memory() -> None:
     """Let this process keep up to 256 MB of what it frees, where glibc would give all back to the system.
 
-    A training step on a CPU frees its activations and the next one asks for as much again; clearing those
-    pages anew each time was 2 % (paper) to 6 % (light) of the training. Blocks above 64 MB still go back.
+    On a CPU every training step and every chunk of patches frees its activations, and the next one asks for
+    as much again; clearing those pages anew each time was 2 % (paper) to 6 % (light) of the training. Blocks
+    above 64 MB still go back.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
     if mallopt is not None:  # other C libraries have none, and keep what they like

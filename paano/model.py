@@ -16,7 +16,7 @@ from paano import artifact
 from paano.bank import Bank, bank_size, build_bank, push
 from paano.calibrate import Calibration, fit_calibration
 from paano.config import PaAnoConfig
-from paano.device import default_chunk, home_of, in_slices, mixed, pick_device
+from paano.device import default_chunk, home_of, in_slices, keep_freed_memory, mixed, pick_device
 from paano.encoder import Encoder, FoldedEncoder, embedding_size, fold
 from paano.errors import ArtifactError, NotFitted, SeriesError, SeriesTooShort
 from paano.level import Level, fit_level
@@ -47,6 +47,8 @@ class PaAno:
     def __init__(self, config: PaAnoConfig | None = None, device: str = "auto"):
         self.config = config if config is not None else PaAnoConfig.preset("default")
         self.device = pick_device(device)
+        if self.device.type == "cpu":
+            keep_freed_memory()
         self.facts: dict[str, Any] = {}
         self.losses: list[dict[str, float]] = []
         self.seconds: dict[str, float] = {}

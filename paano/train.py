@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from paano.config import PaAnoConfig
-from paano.device import keep_freed_memory, mixed
+from paano.device import mixed
 from paano.encoder import Encoder, Heads, embedding_size
 from paano.errors import SeriesTooShort
 from paano.losses import (
@@ -70,8 +70,6 @@ def train(
 
     # 1. the networks, drawn on the CPU so that every device starts from the same weights
     networks = networks or OneModel(config, materials[0])
-    if device.type == "cpu":
-        keep_freed_memory()
     histories: list[list[dict[str, float]]] = [[] for _ in materials]
     parameters = networks.parameters()
     optimiser = AdamW(parameters, config.weight_decay)
