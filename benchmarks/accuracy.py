@@ -360,6 +360,8 @@ def main(arguments: list[str] | None = None) -> None:
             parser.error(f"unknown variant {variant!r}; known: {'; '.join(STUDY)}")
     if options.out.suffix == ".csv":
         parser.error(f"--out {options.out}: a run is kept as JSON lines; a CSV is only read, by --have")
+    if options.have and not options.have.exists():
+        parser.error(f"--have {options.have}: there is no such file")
     before = read_rows(options.have) if options.have else []
     known = [*before, *read_rows(options.out)]
     if not options.table:
@@ -375,8 +377,9 @@ def main(arguments: list[str] | None = None) -> None:
     rows = [row for row in known if row["variant"] in variants and row["kind"] == options.kind]
     print(per_file(rows), table(rows, options.against), sep="\n\n", end="\n\n")
     if "default" in variants and options.kind == "U":
-        for other, level in itertools.product((v for v in MAIN if v in variants and v != "default"), (0, 1)):
-            print(compare(rows, "default", other, bool(level)))
+        others = [variant for variant in MAIN if variant in variants and variant != "default"]
+        for other, level in itertools.product(others, (False, True)):
+            print(compare(rows, "default", other, level))
 
 
 if __name__ == "__main__":
