@@ -7,6 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from paano.protocol import LabelledSeries
+
 ROOT = Path(__file__).resolve().parents[2]
 
 # Settings of a model that is fitted in a moment.
@@ -20,6 +22,17 @@ def data() -> Path:
     if not (folder / "TSB-AD-U-Tuning").is_dir():
         pytest.skip("no real data: set PAANO_DATA to the folder that holds TSB-AD-U-Tuning")
     return folder
+
+
+@pytest.fixture
+def bumped() -> LabelledSeries:
+    """A wave with a bump of 30 rows long after its 800 training rows."""
+    rng = np.random.default_rng(3)
+    values = np.sin(np.arange(1500) / 9) + 0.1 * rng.normal(size=1500)
+    values[1200:1230] += 4
+    labels = np.zeros(1500, dtype=bool)
+    labels[1200:1230] = True
+    return LabelledSeries("made.csv", "made", 800, values[:, None], labels, digest="")
 
 
 def write_series(folder: Path, name: str, *, rows: int = 400, channels: int = 1, seed: int = 0) -> Path:

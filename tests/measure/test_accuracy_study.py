@@ -16,23 +16,16 @@ from benchmarks.accuracy import (
     write_csv,
 )
 from paano import PaAno, PaAnoConfig
-from paano.protocol import LabelledSeries
 
 
-def test_a_level_added_afterwards_gives_the_score_of_a_model_that_had_it():
-    rng = np.random.default_rng(3)
-    values = np.sin(np.arange(1500) / 9) + 0.1 * rng.normal(size=1500)
-    values[1200:1230] += 4
-    labels = np.zeros(1500, dtype=bool)
-    labels[1200:1230] = True
-    series = LabelledSeries("made.csv", "made", 800, values[:, None], labels, digest="")
+def test_a_level_added_afterwards_gives_the_score_of_a_model_that_had_it(bumped):
     config = PaAnoConfig.preset("untrained", width=0.125)
 
-    plain = PaAno(config, "cpu").fit(series.values[:800])
-    whole = PaAno(config.replace(level="tail"), "cpu").fit(series.values[:800])
+    plain = PaAno(config, "cpu").fit(bumped.values[:800])
+    whole = PaAno(config.replace(level="tail"), "cpu").fit(bumped.values[:800])
 
-    afterwards = with_level(series, config, plain.detect(series.values).shape, plain.training_scores())
-    np.testing.assert_allclose(afterwards, whole.score(series.values), rtol=1e-5)
+    afterwards = with_level(bumped, config, plain.detect(bumped.values).shape, plain.training_scores())
+    np.testing.assert_allclose(afterwards, whole.score(bumped.values), rtol=1e-5)
 
 
 def test_differences_are_taken_on_the_same_files_and_seeds_and_averaged_over_seeds_first():
