@@ -11,7 +11,7 @@ export DO_NOT_TRACK = 1
 export RAY_USAGE_STATS_ENABLED = 0
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
-.PHONY: setup demo demo-s3 test test-all lint accuracy clean-demo help
+.PHONY: chromium screenshots setup demo demo-s3 test test-all lint docs faults accuracy clean-demo help
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -31,15 +31,32 @@ demo-s3: setup ## the same on a real S3 server, Prefect server and MLflow server
 	$(VENV)/bin/paano demo --s3
 
 test: setup lint ## everything that runs within minutes
-	$(PY) -m pytest -m "not slow"
+	$(PY) -m pytest -m "not slow" --cov
 
-test-all: setup lint ## also Ray, PostgreSQL and the long runs
+test-all: setup lint chromium ## also Ray, PostgreSQL and the long runs
 	$(PY) -m pip install -q -c constraints.txt -e '.[dev,dask,ray,postgres]'
 	$(PY) -m pytest
 
-lint: setup ## style
+lint: setup ## style and types
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/mypy
+
+docs: setup ## write the pages that are made from the code
+	$(PY) -m flows.settings.reference > docs/settings.md
+
+# The browser that the pages are tested in; without the rights to install it these tests are skipped.
+chromium: ## install Debian's Chromium and its driver, where they are missing
+	@command -v chromium >/dev/null && command -v chromedriver >/dev/null \
+	  || { apt-get update -q && apt-get install -y -q --no-install-recommends chromium chromium-driver fonts-dejavu-core; } \
+	  || echo "Chromium could not be installed; the tests in a browser will be skipped"
+
+screenshots: setup chromium ## the pictures that README and docs show, from the demo (made first if it is not there)
+	@test -f demo/fleet.toml || $(VENV)/bin/paano demo
+	$(PY) -m benchmarks.screenshots demo/fleet.toml docs
+
+faults: setup ## everything that is tried to break it: the table of docs/faults.md, about half an hour
+	$(PY) -m tests.faults
 
 accuracy: setup ## VUS-PR per file on the TSB-AD tuning split, for untrained, light and paper
 	$(PY) -m benchmarks.accuracy

@@ -28,9 +28,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from flows.evaluate_published import UNIVARIATE, series_of
+from flows.evaluation.published import UNIVARIATE, series_of
 from paano.config import PaAnoConfig
-from paano.protocol import LabelledSeries, measure, parse_name, read_series
+from paano.evaluation.protocol import LabelledSeries, measure, parse_name, read_series
 
 ROOT = Path(__file__).resolve().parent.parent
 LONG = 60_000  # rows
@@ -127,7 +127,7 @@ def run(task: Task, keep: Path | None = None) -> dict[str, Any]:
     if model.level is None:
         parts = {"with_level": with_level(series, task.config, found.shape, model.training_scores())}
     else:
-        parts = {"shape": found.shape, "level": found.level}
+        parts = {"shape": found.shape, "level": found.level, "next_value": found.next_value}
     if keep is not None:
         keep.mkdir(parents=True, exist_ok=True)
         np.savez(keep / task.kept, shape=found.shape, level=found.level, train=model.training_scores())
@@ -151,7 +151,7 @@ def with_level(
     series: LabelledSeries, config: PaAnoConfig, shape: np.ndarray, train: np.ndarray
 ) -> np.ndarray:
     """What the score would be if the level were on: it needs the shape's scores, not the encoder."""
-    from paano.level import fit_level
+    from paano.scoring.level import fit_level
     from paano.series import read_series as read_values
 
     values = series.values[: series.train_rows]
@@ -261,7 +261,7 @@ def table(rows: list[dict[str, Any]], against: str) -> str:
 
 def training_cost(config: PaAnoConfig) -> float:
     """TFLOP of training on one channel: counted, so that it does not depend on what else the machine does."""
-    from paano.encoder import multiply_adds
+    from paano.network.encoder import multiply_adds
 
     with_pretext = math.ceil(config.iterations * config.pretext_ratio) if config.pretext_weight else 0
     patches = config.minibatch * (2 * config.iterations + with_pretext)

@@ -1,10 +1,12 @@
-"""Ideas that might lift preset `default` further, each against it on the same files and seeds.
+"""What each part of the score is worth, and ideas that might lift it further, on the same files and seeds.
 
-    python -m benchmarks.candidates [--seeds 2] [--files 31] [--workers 2] [--out candidates.jsonl]
+    python -m benchmarks.candidates --extra [--seeds 1] [--workers 2] [--out candidates.jsonl]
+    python -m benchmarks.candidates --more [--files 31]        also ideas that need a second encoder
 
-Nothing here is part of the method: what gains more than twice its standard error would become a setting.
+Differences are to `before`, the preset `default` of version 0.1.0 (shape with three neighbours, and level);
+what gains more than twice its standard error, at no more than twice the cost, becomes a part of `default`.
 Every finished (file, seed) is one line of `--out`; a run can be stopped and taken up again. Univariate files
-of the TSB-AD tuning split below 60,000 rows, the shortest first.
+of the TSB-AD tuning split, with `--extra` also the 68 of neither split; every fourth patch is scored.
 """
 
 from __future__ import annotations
@@ -22,20 +24,25 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from benchmarks.accuracy import LONG, data_folder, mean_and_error, without_one_subset
+from benchmarks.accuracy import data_folder, mean_and_error, without_one_subset
+from benchmarks.level import LADDER, features, level_of, typical_of
 from paano import PaAno, PaAnoConfig, patches
-from paano.bank import Bank, bank_size, kmeans, nearest_members
-from paano.baselines import FITS
-from paano.calibrate import fit_calibration
+from paano.alarms.fit_calibration import fit_calibration
 from paano.device import torch_threads
-from paano.level import fit_level
-from paano.metrics import evaluate, find_window
-from paano.protocol import LabelledSeries, parse_name
-from paano.protocol import read_series as read_file
-from paano.score import nearest_distance, spread
+from paano.evaluation.baselines import FITS
+from paano.evaluation.metrics import evaluate, find_window
+from paano.evaluation.protocol import LabelledSeries, parse_name
+from paano.evaluation.protocol import read_series as read_file
+from paano.scoring.bank import Bank, bank_size, kmeans, nearest_members
+from paano.scoring.level import fit_level
+from paano.scoring.next_value import fit_next_value
+from paano.scoring.shape import nearest_distance, spread, strided
 from paano.series import Series, read_series, valid_starts
 
-OURS = "default"
+OURS, BEFORE = "default", "before"
+STRIDE = 4
+GROUPS = ("UCR", "WSD", "Stock")  # and all others together
+PLACES = 4000  # training patches that plain ones are compared with, about
 
 
 class Shape(NamedTuple):
@@ -45,7 +52,7 @@ class Shape(NamedTuple):
     train: np.ndarray
 
     def in_units(self) -> np.ndarray:
-        """In units of the 99th training percentile, as `paano.level` combines them."""
+        """In units of the 99th training percentile, as `paano.scoring.level` combines them."""
         unit = float(np.nanquantile(self.train, 0.99))
         return self.whole / (unit if unit > 1e-6 else 1.0)
 
@@ -60,9 +67,8 @@ class Encoded:
             read_series(values, config.max_gap)
             for values in (series.values[: series.train_rows], series.values)
         )
-        self.train_starts, self.starts = (
-            valid_starts(part.usable, config.patch) for part in (self.train, self.whole)
-        )
+        self.train_starts = valid_starts(self.train.usable, config.patch)
+        self.starts = strided(valid_starts(self.whole.usable, config.patch), STRIDE)
         self.train_vectors = self._embed(self.train, self.train_starts)
         self.vectors = self._embed(self.whole, self.starts)
 
@@ -91,6 +97,31 @@ class Encoded:
             _euclidean(whole, bank), _euclidean(train, bank, self.train_starts, self.config.patch)
         )
 
+    def plain(self, shaped: bool) -> Shape:
+        """Distance of the patches themselves to the nearest of training: standardised, or without their mean.
+
+        It needs no encoder.
+        """
+        patch = self.config.patch
+        train, whole = (
+            torch.from_numpy(part.values[:, 0].copy()).unfold(0, patch, 1)[torch.from_numpy(starts)]
+            for part, starts in ((self.train, self.train_starts), (self.whole, self.starts))
+        )
+        deviation = float(self.train.values[self.train.usable].std()) or 1.0
+        typical = float(train.std(dim=1, correction=0).median())
+
+        def scaled(x: Tensor) -> Tensor:
+            x = x - x.mean(dim=1, keepdim=True)
+            size = (x.square().mean(dim=1, keepdim=True) + 1e-3 * typical**2 + 1e-18).sqrt()
+            return (x / (size if shaped else deviation)).float()
+
+        step = max(1, len(train) // PLACES)
+        places, queries = scaled(train[::step]), scaled(train)
+        position = self.train_starts[::step]
+        return self._spread(
+            _plain(scaled(whole), places), _plain(queries, places, self.train_starts, position, patch)
+        )
+
     def _spread(self, whole: np.ndarray, train: np.ndarray) -> Shape:
         patch = self.config.patch
         return Shape(
@@ -113,6 +144,25 @@ def _euclidean(vectors: Tensor, bank: Bank, starts: np.ndarray | None = None, ex
     return torch.cat(found).numpy()
 
 
+def _plain(
+    x: Tensor,
+    places: Tensor,
+    starts: np.ndarray | None = None,
+    position: np.ndarray | None = None,
+    exclude: int = 0,
+) -> np.ndarray:
+    """Distance to the nearest of `places`, without those within ±exclude of `starts`."""
+    found = []
+    for rows in torch.arange(len(x)).split(1024):
+        distance = torch.cdist(x[rows], places)
+        if starts is not None and position is not None:
+            near = np.abs(position[None] - starts[rows.numpy(), None]) <= exclude
+            distance[torch.from_numpy(near)] = torch.inf
+        best = distance.min(dim=1).values
+        found.append(torch.where(best.isfinite(), best, torch.nan))
+    return torch.cat(found).numpy()
+
+
 def detrended(standardise: Callable[..., Tensor]) -> Callable[..., Tensor]:
     """`paano.patches.standardise` on patches [m, w, C] without their straight line."""
 
@@ -131,22 +181,52 @@ def smoothed(score: np.ndarray, rows: int) -> np.ndarray:
     return np.where(there, total / np.maximum(count, 1), np.nan)
 
 
-def candidates(series: LabelledSeries, seed: int) -> Iterator[tuple[str, np.ndarray]]:
-    """The score of every candidate; the first is `default` itself."""
-    config = PaAnoConfig.preset(OURS, level="none", seed=seed)
+def candidates(series: LabelledSeries, seed: int, more: bool = False) -> Iterator[tuple[str, np.ndarray]]:
+    """The score of every candidate: first what `default` was in version 0.1.0, then what it is."""
+    config = PaAnoConfig.preset(OURS, level="none", keep=0, seed=seed)
     base = Encoded(series, config)
-    shape = base.shape()
+    shape, nearest = base.shape(3), base.shape(1)
     level, training = fit_level(base.train, config.patch, shape.train, config.normal_quantile)
     raw = level.score(base.whole)
+    surprise = fit_next_value(base.train, config.patch)
+    row, patch = np.log1p(
+        np.maximum(surprise.sizes(base.whole) - surprise.limit[:, None], 0.0) / surprise.unit[:, None]
+    )[..., 0]
 
     def both(one: np.ndarray) -> np.ndarray:
         return one + np.maximum(raw - level.typical, 0.0)
 
     ours = both(shape.in_units())
-    yield OURS, ours
+    now = both(nearest.in_units()) + row + patch
+    yield BEFORE, ours
+    yield OURS, now
     yield "shape alone", shape.in_units()
+    yield "level alone", np.maximum(raw - level.typical, 0.0)
     for k in (1, 10):
         yield f"k = {k}", both(base.shape(k).in_units())
+    yield "and the next value, row and patch", ours + row + patch
+    yield "and the next value, row alone", ours + row
+    yield "and the next value, patch alone", ours + patch
+    for name, unit, rough in (
+        ("level in quartiles", "quartiles", False),
+        ("level with roughness", "deviation", True),
+    ):
+        chosen = [
+            *features(LADDER, "mean", "deviation"),
+            *(features(LADDER[:-1], "roughness") if rough else []),
+        ]
+        other = level_of(base.whole.values, len(base.train), chosen, unit)
+        typical = typical_of(base.train.values, chosen, unit)
+        changed = np.maximum(other - typical, 0.0)
+        yield name, shape.in_units() + changed
+        yield f"default, {name}", nearest.in_units() + changed + row + patch
+    standardised, centred = base.plain(True).in_units(), base.plain(False).in_units()
+    yield "and plain patches, standardised", ours + standardised
+    yield "and plain patches, centred", ours + centred
+    yield "default and plain patches, standardised", now + standardised
+    yield "default and plain patches, centred", now + centred
+    yield "default and both plain patches, half each", now + (standardised + centred) / 2
+    yield "plain patches instead of the encoder", both(standardised) + row + patch
     for rows in (24, 48):
         yield f"smoothed over {rows} points", smoothed(ours, rows)
     high = float(np.nanquantile(training, 0.99))
@@ -160,6 +240,9 @@ def candidates(series: LabelledSeries, seed: int) -> Iterator[tuple[str, np.ndar
         middle, high = np.nanquantile(plain[: len(past)], [0.5, 0.99])
         news = np.maximum(plain - high, 0.0) / max(high - middle, 1e-9)
         yield f"and plain sub-sequences ({name})", ours + np.log1p(news)
+        yield f"default and plain sub-sequences ({name})", now + np.log1p(news)
+    if not more:
+        return
 
     standard = base.standardised()
     yield "standardised embeddings, shape alone", standard.in_units()
@@ -179,44 +262,45 @@ def candidates(series: LabelledSeries, seed: int) -> Iterator[tuple[str, np.ndar
     yield "detrended patches", both(straight.in_units())
 
 
-def run(task: tuple[Path, int]) -> dict[str, Any]:
-    path, seed = task
+def run(task: tuple[Path, int, bool]) -> dict[str, Any]:
+    path, seed, more = task
     series = read_file(path)
     window = find_window(series.values[:, 0])
     with torch_threads(1):
         found = {
             name: round(evaluate(score.astype(np.float32), series.labels, window)["vus_pr"], 6)
-            for name, score in candidates(series, seed)
+            for name, score in candidates(series, seed, more)
         }
     return {"file": path.name, "subset": series.subset, "seed": seed, "vus_pr": found}
 
 
-def table(rows: list[dict[str, Any]]) -> str:
-    """Means over files (of each, over its seeds) with paired differences to `default`."""
-    lines = [
-        "| candidate | VUS-PR | minus default | least and most, one subset left out |",
-        "|---|---|---|---|",
-    ]
+def table(rows: list[dict[str, Any]], against: str = BEFORE) -> str:
+    """Means over files (of each, over its seeds) with paired differences to `against`, by group too."""
     files = sorted({row["file"] for row in rows})
     subsets = [parse_name(file)[0] for file in files]
+    groups = np.array([subset if subset in GROUPS else "others" for subset in subsets])
+    shown = [group for group in (*GROUPS, "others") if (groups == group).sum() > 1]
+    sizes = " | ".join(f"{group} ({int((groups == group).sum())})" for group in shown)
     lines = [
         f"{len(files)} files, {len(rows)} runs\n",
-        "| candidate | VUS-PR | minus default | least and most, one subset left out |",
-        "|---|---|---|---|",
+        f"| candidate | VUS-PR | minus {against} | least and most, one subset left out | {sizes} |",
+        "|---" * (4 + len(shown)) + "|",
     ]
 
     def per_file(value: Callable[[dict[str, float]], float]) -> np.ndarray:
         return np.array([np.mean([value(r["vus_pr"]) for r in rows if r["file"] == file]) for file in files])
 
     for name in rows[0]["vus_pr"]:
-        gains = per_file(lambda found, name=name: found[name] - found[OURS])
+        gains = per_file(lambda found, name=name: found[name] - found[against])
         least, most = without_one_subset(gains, subsets)
         mean, error = mean_and_error(per_file(lambda found, name=name: found[name]))
-        gain, its_error = mean_and_error(gains)
+        by_group = [mean_and_error(gains[groups == group]) for group in shown]
         lines.append(
-            f"| {name} | {mean:.3f} ± {error:.3f} | {gain:+.3f} ± {its_error:.3f} "
-            f"| {least:+.3f} … {most:+.3f} |"
-        )
+            "| {} | {:.3f} ± {:.3f} | {:+.3f} ± {:.3f} | {:+.3f} … {:+.3f} | {} |".format(
+                name, mean, error, *mean_and_error(gains), least, most,
+                " | ".join(f"{gain:+.3f} ± {its_error:.3f}" for gain, its_error in by_group),
+            )
+        )  # fmt: skip
     return "\n".join(lines)
 
 
@@ -226,18 +310,26 @@ def main() -> None:
     parser.add_argument("--files", type=int, help="only the first so many files, the shortest first")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--out", type=Path, default=Path("candidates.jsonl"))
+    parser.add_argument("--extra", action="store_true", help="also the 68 files of neither split")
+    parser.add_argument("--more", action="store_true", help="also ideas that need a second encoder")
+    parser.add_argument("--against", default=BEFORE, help="candidate that the others are compared with")
     parser.add_argument("--table", action="store_true", help="run nothing, print what --out holds")
     options = parser.parse_args()
     rows = [json.loads(line) for line in options.out.read_text().splitlines()] if options.out.exists() else []
     if not options.table:
-        lengths = {p: p.read_bytes().count(b"\n") for p in (data_folder() / "TSB-AD-U-Tuning").glob("*.csv")}
-        paths = sorted((p for p in lengths if lengths[p] <= LONG), key=lengths.__getitem__)[: options.files]
+        folders = ["TSB-AD-U-Tuning", *(["TSB-AD-U-Extra"] if options.extra else [])]
+        found = [path for folder in folders for path in (data_folder() / folder).glob("*.csv")]
+        paths = sorted(found, key=lambda path: (path.stat().st_size, path.name))[: options.files]
         if not paths:
             parser.error(
                 f"no CSV files in {data_folder()}/TSB-AD-U-Tuning; set PAANO_DATA to the folder above it"
             )
         have = {(row["file"], row["seed"]) for row in rows}
-        tasks = [(p, s) for s, p in itertools.product(range(options.seeds), paths) if (p.name, s) not in have]
+        tasks = [
+            (path, seed, options.more)
+            for seed, path in itertools.product(range(options.seeds), paths)
+            if (path.name, seed) not in have
+        ]
         context = multiprocessing.get_context("spawn")  # torch does not survive a fork
         with context.Pool(options.workers) as pool, options.out.open("a") as file:
             for done, row in enumerate(pool.imap_unordered(run, tasks), start=1):
@@ -245,7 +337,7 @@ def main() -> None:
                 file.write(json.dumps(row) + "\n")
                 file.flush()
                 print(f"{done}/{len(tasks)}  seed {row['seed']}: {row['file']}", flush=True)
-    print(table(rows))
+    print(table(rows, options.against))
 
 
 if __name__ == "__main__":

@@ -25,10 +25,11 @@ from benchmarks.accuracy import (
     run,
     without_one_subset,
 )
-from paano.calibrate import fit_calibration
-from paano.level import nearest_elsewhere, sliding_moments, sliding_sum
-from paano.metrics import evaluate, find_window
-from paano.protocol import read_series
+from paano.alarms.fit_calibration import fit_calibration
+from paano.evaluation.metrics import evaluate, find_window
+from paano.evaluation.protocol import read_series
+from paano.scoring.seen import keep_values, nearest_elsewhere
+from paano.scoring.sliding import sliding_moments, sliding_sum
 
 PATCH = 96
 LADDER = (96, 24, 6, 1)
@@ -77,17 +78,28 @@ class File:
             after = np.searchsorted(seen, values).clip(0, len(seen) - 1)
             before = np.maximum(after - 1, 0)
             distance = np.minimum(np.abs(values - seen[before]), np.abs(seen[after] - values))
-            height = float(np.abs(self.x[: self.n]).max())
-            spread = float(self.x[: self.n].std())
-            size = {
-                "deviation": lambda: float(train.std()),
-                "range": lambda: float(np.ptp(train)),
-                "quartiles": lambda: float(np.subtract(*np.quantile(train, [0.75, 0.25]))),
-                "channel": lambda: spread,
-            }[unit]()
-            size = max(size, 0.01 * spread, 1e-6 * (height or 1.0))
+            size = self._size(train, unit)
             self._distances[key] = self._to_points(distance / size, window, len(self.x))
         return self._distances[key]
+
+    def own(self, window: int, what: str, unit: str = "deviation") -> np.ndarray:
+        """[n]: the same at the training points, to windows that start a patch or more away."""
+        values = self.feature(window, what)[: self.n - window + 1]
+        scaled = (values / self._size(values, unit)).astype(np.float32)
+        own = nearest_elsewhere(scaled, np.arange(len(scaled)), keep_values(scaled), PATCH)
+        return self._to_points(own, window, self.n)
+
+    def _size(self, train: np.ndarray, unit: str) -> float:
+        """What counts as a distance of 1."""
+        height = float(np.abs(self.x[: self.n]).max())
+        spread = float(self.x[: self.n].std())
+        size = {
+            "deviation": lambda: float(train.std()),
+            "range": lambda: float(np.ptp(train)),
+            "quartiles": lambda: float(np.subtract(*np.quantile(train, [0.75, 0.25]))),
+            "channel": lambda: spread,
+        }[unit]()
+        return max(size, 0.01 * spread, 1e-6 * (height or 1.0))
 
     def tail(self, window: int, what: str) -> np.ndarray:
         """[N]: −ln of the tail against the feature's own training distances with an exclusion zone."""
@@ -112,6 +124,23 @@ class File:
         padded[there + window - 1, 0], count[there + window - 1] = values[there], 1.0
         with np.errstate(invalid="ignore"):
             return (sliding_sum(padded, window) / sliding_sum(count, window))[:, 0]
+
+
+def level_of(values: np.ndarray, train_rows: int, chosen: list[tuple[int, str]], unit: str) -> np.ndarray:
+    """[N]: a level of the chosen features for the first channel of `values`, fitted on the first rows."""
+    file = File.__new__(File)
+    file.x, file.n, file._distances = values[:, :1], train_rows, {}
+    total: np.ndarray = sum(np.log1p(file.distance(*feature, unit)) for feature in chosen)
+    return total
+
+
+def typical_of(train: np.ndarray, chosen: list[tuple[int, str]], unit: str) -> float:
+    """The median of the same level of the training rows, where a window never matches one near it."""
+    file = File.__new__(File)
+    file.x, file.n, file._distances = train[:, :1], len(train), {}
+    total = sum(np.log1p(file.own(*feature, unit)) for feature in chosen)
+    finite = total[np.isfinite(total)]
+    return float(np.median(finite)) if finite.size else 0.0
 
 
 Score = Callable[[File], np.ndarray]

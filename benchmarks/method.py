@@ -14,23 +14,21 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import re
-import resource
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
+from benchmarks.memory import peak_mb
 from paano import PaAno, PaAnoConfig
-from paano.encoder import layer_shapes, multiply_adds
-from paano.fused import fit_many
-from paano.losses import pretext_weight
-from paano.train import train
+from paano.network.encoder import layer_shapes, multiply_adds
+from paano.network.fused import fit_many
+from paano.network.losses import pretext_weight
+from paano.network.train import train
 
 GOALS = {
     "train_of_gemm": "at least 0.50",
@@ -130,14 +128,6 @@ def bank_and_score(clock: Clock, preset: str, rows: int) -> dict[str, float]:
     ((encoder, losses),) = train([material], config)
     seconds = clock.of(lambda: model.finish(read, material, encoder, losses, 0.0).score(x))
     return {"seconds": seconds, "peak_mb": peak_mb()}
-
-
-def peak_mb() -> float:
-    """The most resident memory of this process; ru_maxrss counts that of the one which started it as well."""
-    status = Path("/proc/self/status")
-    if not status.exists():
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    return int(re.search(r"VmHWM:\s+(\d+) kB", status.read_text())[1]) / 1024
 
 
 def in_own_process(arguments: argparse.Namespace, rows: int) -> dict[str, float]:

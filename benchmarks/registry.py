@@ -20,7 +20,7 @@ import numpy as np
 
 from paano import PaAno, PaAnoConfig
 from paano.device import torch_threads
-from storage.registry import CHAMPION, Registry
+from storage.registry.registry import CHAMPION, Registry
 from tests.servers import mlflow_server, seaweed
 
 TAGS = {f"paano.figure_{n}": f"{n / 7:.4f}" for n in range(15)}
@@ -32,7 +32,7 @@ def save_model(folder: Path, points: int) -> int:
     rng = np.random.default_rng(0)
     series = np.sin(np.arange(points) / 25) + 0.1 * rng.normal(size=points)
     model = PaAno(PaAnoConfig.preset("light", iterations=0), device="cpu").fit(series)
-    model.save(folder, facts={"sensor": "benchmark", "channel_names": ["value"]})
+    model.save(folder, facts={"channel_names": ["value"]})
     return sum(file.stat().st_size for file in folder.iterdir())
 
 

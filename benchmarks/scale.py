@@ -15,7 +15,6 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import resource
 import sys
 import tempfile
 import threading
@@ -28,6 +27,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from benchmarks.memory import peak_mb
 from benchmarks.sizing import PAGE, Costs, Shape, night, week
 
 PLAN_SECONDS, PLAN_MEMORY = 10.0, 1e9  # what the planner may take for 100,000 sensors
@@ -41,10 +41,10 @@ def plan(sensors: int, max_tasks: int = 500) -> dict[str, Any]:
     """Time, memory and size of the plans for a night and for training everything, by the flows' planner."""
     import cloudpickle
 
-    from flows.plan import choose_shards, plan_sensors, plan_shards
-    from flows.settings import Settings
+    from flows.run.plan import choose_shards, plan_sensors, plan_shards
+    from flows.settings.fleet_file import Settings
     from storage.keys import model_name
-    from storage.registry import Champions, Version
+    from storage.registry.registry import Champions, Version
 
     names = [f"site-{n // 500:03d}/line-{n // 50 % 10}/sensor-{n:06d}" for n in range(sensors)]
     settings = Settings().to_dict()
@@ -89,7 +89,7 @@ def plan(sensors: int, max_tasks: int = 500) -> dict[str, Any]:
             "total": round(sent - started, 3),
             "wall": round(time.perf_counter() - begun, 3),
         },
-        "peak_memory_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+        "peak_memory_bytes": int(peak_mb() * 2**20),
     }
 
 
@@ -127,8 +127,8 @@ def metered() -> Iterator[Meter]:
     from aiobotocore.client import AioBaseClient
 
     from paano.model import PaAno
-    from storage.mlflow_client import RegistryClient
-    from storage.tables import NOTE
+    from storage.registry.client import RegistryClient
+    from storage.tables.day_table import NOTE
 
     meter = Meter()
     send, ask, detect = AioBaseClient._make_api_call, RegistryClient.call, PaAno.detect
@@ -181,13 +181,13 @@ def run_for_real(shape: Shape, folder: Path, server: Any) -> Measured:
     """Three nights of a made-up fleet on a real S3 server, by the plain functions below the flows."""
     import polars as pl
 
-    from flows.parts import choose_sensors, fix_shards, open_parts
-    from flows.plan import plan_shards, shard_members
-    from flows.scoring import score_nights
-    from flows.settings import Settings
-    from paano.synth import FIRST_DAY, make_fleet
-    from storage.history import write_history
-    from storage.objects import StorageOptions
+    from flows.run.fleet import choose_sensors, fix_shards, open_fleet
+    from flows.run.plan import plan_shards, shard_members
+    from flows.settings.fleet_file import Settings
+    from flows.work.night.night import score_days
+    from paano.evaluation.synth import FIRST_DAY, make_fleet
+    from storage.history.reader import write_history
+    from storage.objects.store import StorageOptions
 
     bucket, days = f"bench{shape.sensors}", 8
     options = StorageOptions(
@@ -204,7 +204,7 @@ def run_for_real(shape: Shape, folder: Path, server: Any) -> Measured:
     )
 
     def parts_with(cache: str) -> Any:
-        return open_parts(
+        return open_fleet(
             Settings.from_dict(
                 {
                     "folder": folder,
@@ -224,15 +224,15 @@ def run_for_real(shape: Shape, folder: Path, server: Any) -> Measured:
         )
 
     def night(number: int, cache: str) -> Meter:
-        parts = parts_with(cache)
+        fleet = parts_with(cache)
         day = (FIRST_DAY + timedelta(days=number)).date()
         with metered() as meter:
-            names = choose_sensors(parts, None)
-            shards = fix_shards(parts, len(names))
-            champions = parts.registry.champions(names)
+            names = choose_sensors(fleet, None)
+            shards = fix_shards(fleet, len(names))
+            champions = fleet.registry.champions(names)
             for batch in plan_shards(names, shards, 500):
                 for members in shard_members(batch, shards):
-                    outcomes = score_nights(parts, [day], members, dict(champions))
+                    outcomes = score_days(fleet, [day], members, dict(champions))
                     wrong = [outcome for outcome in outcomes if outcome.state == "failed"]
                     assert not wrong, wrong
         return meter
@@ -269,7 +269,7 @@ def measure_costs(run: Measured) -> Costs:
         train_seconds_per_1000_points=per_1000,
         register_calls=(first.registry - math.ceil(sensors / PAGE)) / sensors,
         register_requests=first.of("models") / sensors,
-        worker_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+        worker_bytes=int(peak_mb() * 2**20),
     )
 
 
@@ -278,7 +278,7 @@ def smallest_object() -> int:
     import polars as pl
 
     from storage import parquet
-    from storage.scores import SCORE_SCHEMA, ScoreStore
+    from storage.tables.scores import SCORE_SCHEMA, ScoreStore
 
     row = ["s", datetime(2026, 1, 1, tzinfo=UTC), 0.5, 1.0, False, "ok", 96, 1]
     frame = pl.DataFrame([row], schema=SCORE_SCHEMA, orient="row")
@@ -289,7 +289,7 @@ def train_one(points: int = 2016) -> tuple[float, float]:
     """Seconds of a core to train the default preset, and to bank and calibrate a thousand points with it."""
     from paano import PaAno, PaAnoConfig
     from paano.device import torch_threads
-    from paano.synth import make_fleet
+    from paano.evaluation.synth import make_fleet
 
     sensor = make_fleet(1, 7, timedelta(days=7) / points, seed=2, nights=1, kinds=["daily"])[0]
     started = time.process_time()
@@ -348,7 +348,7 @@ def main(arguments: list[str] | None = None) -> int:
     result["plan"] = made = plan(options.sensors)
     good = made["seconds"]["total"] < PLAN_SECONDS and made["peak_memory_bytes"] < PLAN_MEMORY
     if not options.plan_only:
-        from flows.servers import s3_server
+        from flows.processes.servers import s3_server
 
         with tempfile.TemporaryDirectory() as folder, s3_server(Path(folder) / "s3") as server:
             for name in "ab":

@@ -9,9 +9,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from flows.plan import choose_shards
+from flows.run.plan import choose_shards
+from paano.alarms.explain import reach
 from paano.config import PaAnoConfig
-from paano.explain import reach
 
 EVENT_REQUESTS = 4  # of a shard at most: events of two days read and written; most nights have none
 PAGE = 1000  # items in one answer of a listing or of the registry

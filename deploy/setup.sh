@@ -2,8 +2,24 @@
 # Makes or updates the work pools, the GPU limit and the deployments on the Prefect server at PREFECT_API_URL.
 # May be run again at any time: after a new version, a changed schedule, a changed pool.
 set -eu
-here=$(dirname "$0")
+here=$(cd "$(dirname "$0")" && pwd)
 : "${PAANO_FLEET_FILE:?set PAANO_FLEET_FILE to the path of the fleet file as the flow runs see it}"
+case $PAANO_FLEET_FILE in
+  /*) ;;
+  *) echo "PAANO_FLEET_FILE=$PAANO_FLEET_FILE: give the whole path, flow runs begin in a folder of their own" >&2; exit 2 ;;
+esac
+
+# Prefect imports from the folder it is called in. In an empty one a project's own `flows` is never taken for ours.
+empty=$(mktemp -d)
+trap 'rm -rf "$empty"' EXIT
+cd "$empty"
+export PYTHONSAFEPATH=1
+
+# Deployments carry the fleet's name, so that several fleets can share a Prefect server.
+if [ -z "${PAANO_FLEET__NAME:-}" ]; then
+  PAANO_FLEET__NAME=$(python -c 'import sys; from flows.settings.fleet_file import Settings as S; print(S.load(sys.argv[1]).fleet.name)' "$PAANO_FLEET_FILE")
+fi
+export PAANO_FLEET__NAME
 
 for pool in cpu gpu; do
   if [ "${PAANO_POOL_TYPE:-process}" = kubernetes ]; then

@@ -1,4 +1,4 @@
-"""Many nights, oldest first: the same rows as if each had been scored in its night."""
+"""Many nights at once: the same rows as if each had been scored in its night."""
 
 from __future__ import annotations
 
@@ -6,16 +6,20 @@ from datetime import date
 
 from prefect import flow
 
-from flows.fanout import fan_out, open_fleet
-from flows.parts import choose_sensors, fix_shards, open_parts
-from flows.plan import plan_shards
-from flows.report import Report, finish
-from flows.score import score_batch
+from flows.run.after import after_nights, tell_failure
+from flows.run.days import DAY, day_window, days_from
+from flows.run.fanout import load_settings, run_name
+from flows.run.fleet import choose_sensors, open_fleet
+from flows.run.nights import score_fleet
+from flows.run.report import Report, finish
+from flows.work.night.days import refuse_after_the_data
 from paano.errors import ConfigError
+from storage.secrets import without_secrets
 from storage.window import Window
 
 
-@flow(name="backfill", flow_run_name="backfill {first} to {last}")
+@flow(name="backfill", flow_run_name=run_name, on_failure=[tell_failure], on_crashed=[tell_failure])
+@without_secrets
 def backfill(
     fleet_file: str = "",
     first: str = "",
@@ -23,22 +27,28 @@ def backfill(
     sensors: list[str] | None = None,
     again: bool = False,
 ) -> Report:
-    """Score the nights from `first` to `last`, both included. Begun again, it goes on where it stopped.
+    """Score the days from `first` to `last`, both included. Begun again, it goes on where it stopped.
 
-    A task takes its shards through all nights, so that shards run side by side and nights in order. `again`
-    scores also the nights that the present champions have scored already, for history that came late.
+    With `again` it is a rescore: every row of these days is replaced by what the present champions give for
+    the present history, also where they were scored already.
+
+    Raises:
+        ConfigError: the registry is away, or the days lie after the newest data.
+        RunFailed: more sensors failed than run.tolerated_failures allows.
     """
-    settings = open_fleet(fleet_file)
+    settings = load_settings(fleet_file)
     begin, end = date.fromisoformat(first), date.fromisoformat(last)
-    days = [day.isoformat() for day in Window(Window.day(begin).start, Window.day(end).end).days()]
-    parts = open_parts(settings)
-    names = choose_sensors(parts, sensors)
-    shards = fix_shards(parts, len(names))
-    champions = parts.registry.champions(names)
+    if end < begin:
+        raise ConfigError(f"the last day {end} is before the first, {begin}; exchange --first and --last")
+    days = days_from(begin, end)
+    fleet = open_fleet(settings)
+    names = choose_sensors(fleet, sensors)
+    champions = fleet.registry.champions(names)
     if champions.stale:
         raise ConfigError("the registry is away; a backfill must not run on models that may be out of date")
-    batches = plan_shards(names, shards, settings.run.max_tasks)
-    outcomes = fan_out(
-        "backfill", score_batch, batches, settings, {"versions": champions}, days=days, resume=not again
-    )
-    return finish(Report("backfill", f"{first} to {last}", outcomes, facts={"nights": len(days)}), settings)
+    refuse_after_the_data(fleet, names, end, champions)
+    outcomes = score_fleet("backfill", fleet, names, champions, days, rescore=again, resume=not again)
+    notes = after_nights(fleet, day_window(settings, begin, end).widen(before=DAY), end)
+    about, facts = Window.day(end).start, {"nights": len(days)}
+    report = Report("backfill", f"{first} to {last}", outcomes, about, bool(sensors), notes, facts)
+    return finish(report, settings, end)

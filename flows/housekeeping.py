@@ -7,20 +7,24 @@ from typing import Any
 
 from prefect import flow, task
 
-from flows.fanout import BACK_OFF, day_before_now, is_transient, open_fleet
-from flows.parts import open_parts
-from flows.settings import Settings
-from storage import housekeeping as stores
+from flows.run.days import day_before_now
+from flows.run.fanout import BACK_OFF, is_transient, load_settings
+from flows.run.fleet import open_fleet
+from flows.settings.fleet_file import Settings
+from storage.registry.sweep import SHARE
+from storage.secrets import without_secrets
+from storage.tables import compaction as stores
 
 CLOSED = timedelta(days=7)  # younger days may still be rewritten night by night
 
 
 @task(name="compact", retries=3, retry_delay_seconds=BACK_OFF, retry_condition_fn=is_transient)
+@without_secrets
 def compact_stores(settings: Settings, today: date, dry_run: bool) -> dict[str, Any]:
     """Join the small objects of closed days; remove days older than scores.keep, if that is set."""
-    parts = open_parts(settings)
+    fleet = open_fleet(settings)
     done: dict[str, Any] = {}
-    for name, store in (("scores", parts.scores), ("events", parts.events)):
+    for name, store in (("scores", fleet.scores), ("events", fleet.events)):
         if settings.scores.keep is not None:
             gone = stores.retire(store, settings.scores.keep, today, dry_run)
             done[f"{name}_days_removed"] = len(gone)
@@ -30,18 +34,33 @@ def compact_stores(settings: Settings, today: date, dry_run: bool) -> dict[str, 
 
 
 @task(name="sweep", retries=3, retry_delay_seconds=BACK_OFF, retry_condition_fn=is_transient)
-def sweep_models(settings: Settings, dry_run: bool) -> dict[str, Any]:
-    """Remove model files that no version points to."""
-    swept = open_parts(settings).registry.sweep(dry_run=dry_run)
-    return {"model_folders": len(swept.folders), "model_objects": swept.objects, "model_bytes": swept.bytes}
+@without_secrets
+def sweep_models(
+    settings: Settings, dry_run: bool, share: float = SHARE, claim: bool = False
+) -> dict[str, Any]:
+    """Remove versions beyond registry.keep, then model files of ours that no version points to."""
+    registry = open_fleet(settings).registry
+    retired = registry.retire(settings.registry.keep, dry_run=dry_run)
+    swept = registry.sweep(dry_run=dry_run, share=share, claim=claim)
+    done: dict[str, Any] = {"model_versions": len(retired.versions)}
+    done |= {"model_folders": len(swept.folders), "model_objects": swept.objects, "model_bytes": swept.bytes}
+    done |= {f"kept: {why}": number for why, number in sorted(swept.kept.items())}
+    return done | ({"refused": swept.refused} if swept.refused else {})
 
 
 @flow(name="housekeeping")
+@without_secrets
 def housekeeping(
-    fleet_file: str = "", today: str = "", dry_run: bool = False, compact: bool = True, sweep: bool = True
+    fleet_file: str = "",
+    today: str = "",
+    dry_run: bool = False,
+    compact: bool = True,
+    sweep: bool = True,
+    share: float = SHARE,
+    claim: bool = False,
 ) -> dict[str, Any]:
     """Compact and sweep, as of `today` (by default now)."""
-    settings = open_fleet(fleet_file)
-    day = date.fromisoformat(today) if today else day_before_now() + timedelta(days=1)
+    settings = load_settings(fleet_file)
+    day = date.fromisoformat(today) if today else day_before_now(settings) + timedelta(days=1)
     done = compact_stores(settings, day, dry_run) if compact else {}
-    return {**done, **(sweep_models(settings, dry_run) if sweep else {})}
+    return {**done, **(sweep_models(settings, dry_run, share, claim) if sweep else {})}

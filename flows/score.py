@@ -3,49 +3,47 @@
 from __future__ import annotations
 
 from datetime import date
-from typing import Any
 
-from prefect import flow, task
+from prefect import flow
 
-from flows.fanout import day_before_now, fan_out, open_fleet, run_name
-from flows.outcome import Outcome
-from flows.parts import choose_sensors, fix_shards, open_parts, parts_for
-from flows.plan import Batch, plan_shards, shard_members
-from flows.report import Report, finish
-from flows.scoring import score_nights
-from storage.registry import Version
-
-
-@task(name="score batch", task_run_name="score {batch.name}")
-def score_batch(
-    batch: Batch,
-    settings: dict[str, Any],
-    versions: dict[str, Version],
-    days: list[str],
-    resume: bool = False,
-) -> list[Outcome]:
-    """Score the whole shards of `batch`, one after another, for `days` in order."""
-    parts = parts_for(settings)
-    nights = [date.fromisoformat(day) for day in days]
-    return [
-        outcome
-        for members in shard_members(batch, parts.scores.shards)
-        for outcome in score_nights(parts, nights, members, versions, batch.number, resume)
-    ]
+from flows.run.after import after_nights, tell_failure
+from flows.run.days import DAY, day_before_now, day_window
+from flows.run.fanout import load_settings, run_name
+from flows.run.fleet import choose_sensors, open_fleet
+from flows.run.heal_days import heal_days, healed_too
+from flows.run.nights import score_fleet
+from flows.run.report import Report, finish
+from flows.work.night.days import refuse_after_the_data
+from storage.secrets import without_secrets
+from storage.window import Window
 
 
-@flow(name="score", flow_run_name=run_name)
+@flow(name="score", flow_run_name=run_name, on_failure=[tell_failure], on_crashed=[tell_failure])
+@without_secrets
 def score(fleet_file: str = "", day: str = "", sensors: list[str] | None = None) -> Report:
-    """Score the night of `day` (by default the day before now, in UTC) for the fleet or for `sensors`."""
-    settings = open_fleet(fleet_file)
-    night = date.fromisoformat(day) if day else day_before_now()
-    parts = open_parts(settings)
-    names = choose_sensors(parts, sensors)
-    shards = fix_shards(parts, len(names))
-    champions = parts.registry.champions(names)
-    batches = plan_shards(names, shards, settings.run.max_tasks)
-    outcomes = fan_out(
-        "score", score_batch, batches, settings, {"versions": champions}, days=[night.isoformat()]
-    )
-    notes = [f"the registry was away, models are as of {champions.seen}"] if champions.stale else []
-    return finish(Report("score", f"{night}", outcomes, notes, {"day": night.isoformat()}), settings)
+    """Score `day` (by default the fleet's day before now) for the fleet or for `sensors`.
+
+    Days that were missed within run.catch_up before it are scored too.
+
+    Raises:
+        ConfigError: `day` lies after the newest data.
+        RunFailed: more sensors failed than run.tolerated_failures allows.
+    """
+    settings = load_settings(fleet_file)
+    night = date.fromisoformat(day) if day else day_before_now(settings)
+    fleet = open_fleet(settings)
+    names = choose_sensors(fleet, sensors)
+    champions = fleet.registry.champions(names)
+    if day:
+        refuse_after_the_data(fleet, names, night, champions)
+    outcomes = score_fleet("score", fleet, names, champions, [night], catch_up=True)
+    healed, late = heal_days(fleet, names, champions, night)
+    outcomes = [healed_too(outcome, healed) for outcome in outcomes]
+    away = [f"the registry was away, models are as of {champions.seen}"] if champions.stale else []
+    notes = [*late, *away]
+    first = min([night, *healed])
+    touched = day_window(settings, first, night).widen(before=settings.run.catch_up + DAY)
+    notes += after_nights(fleet, touched, night)
+    about, facts = Window.day(night).start, {"day": night.isoformat()}
+    report = Report("score", f"{night}", outcomes, about, bool(sensors), notes, facts)
+    return finish(report, settings, night)

@@ -1,7 +1,7 @@
 """A model as three files: `encoder.safetensors`, `bank.safetensors`, `model.json`. Nothing is ever unpickled.
 
-Reading trusts nothing: what the two tensor files must contain follows from the settings in `model.json`, and
-a file is refused by its size, hash, header, shapes and numbers before anything is made of it.
+Reading checks everything: what the two tensor files must contain follows from the settings in `model.json`,
+and a file is refused by its size, hash, header, shapes and numbers before anything is made of it.
 """
 
 from __future__ import annotations
@@ -20,16 +20,25 @@ import numpy as np
 from safetensors.numpy import save as tensor_bytes
 
 from paano.config import PaAnoConfig
-from paano.encoder import NORM, embedding_size, layer_shapes
 from paano.errors import ArtifactError, ConfigError
-from paano.level import level_shapes
+from paano.facts import ModelFacts
+from paano.network.shapes import NORM, embedding_size, layer_shapes
+from paano.scoring.kept import kept_shapes, most_rows
+from paano.scoring.level import level_shapes
+from paano.scoring.next_value import next_value_shapes
 
 FORMAT = 1
 ENCODER, BANK, MODEL = "encoder.safetensors", "bank.safetensors", "model.json"
 LARGEST_JSON = 16 * 2**20
 LARGEST_HEADER = 2**16
-DTYPES = {"F32": np.dtype("<f4"), "F64": np.dtype("<f8"), "I64": np.dtype("<i8")}
+DTYPES: dict[str, np.dtype[Any]] = {
+    "F32": np.dtype("<f4"),
+    "F64": np.dtype("<f8"),
+    "I16": np.dtype("<i2"),
+    "I64": np.dtype("<i8"),
+}
 
+Tensors = dict[str, np.ndarray]
 Shapes = dict[str, tuple[str, tuple[int, ...]]]  # tensor name → (dtype, shape)
 
 
@@ -43,14 +52,20 @@ def encoder_shapes(config: PaAnoConfig, channels: int) -> Shapes:
     return shapes
 
 
-def bank_shapes(config: PaAnoConfig, size: int, channels: int) -> Shapes:
-    """What `bank.safetensors` must contain: embeddings, and with model.level what the level has seen."""
+def bank_shapes(config: PaAnoConfig, size: int, channels: int, kept_rows: int) -> Shapes:
+    """What `bank.safetensors` must contain: embeddings, level, forecasts and kept history, as far as set."""
     bank: Shapes = {"vectors": ("F32", (size, embedding_size(config))), "position": ("I64", (size,))}
-    return bank if config.level == "none" else bank | level_shapes(config.patch, channels)
+    if config.level != "none":
+        bank |= level_shapes(config.patch, channels)
+    if config.next_value != "none":
+        bank |= next_value_shapes(config.patch, channels)
+    if config.keep:
+        bank |= kept_shapes(kept_rows, channels)
+    return bank
 
 
 def write(
-    folder: str | os.PathLike,
+    folder: str | os.PathLike[str],
     encoder: Mapping[str, np.ndarray],
     bank: Mapping[str, np.ndarray],
     model: Mapping[str, Any],
@@ -75,7 +90,7 @@ def write(
         os.replace(part, folder / name)
 
 
-def read(folder: str | os.PathLike) -> tuple[dict[str, Any], dict[str, np.ndarray], dict[str, np.ndarray]]:
+def read(folder: str | os.PathLike[str]) -> tuple[dict[str, Any], Tensors, Tensors]:
     """The model's JSON (`config` as PaAnoConfig) and the tensors of encoder and bank, all checked."""
     folder = Path(folder)
     path = folder / MODEL
@@ -97,7 +112,8 @@ def read(folder: str | os.PathLike) -> tuple[dict[str, Any], dict[str, np.ndarra
     size = _count(model, "bank_size", path)
     sums = _typed(model, "files", dict, path)
     encoder = _read_tensors(folder / ENCODER, encoder_shapes(model["config"], channels), sums)
-    bank = _read_tensors(folder / BANK, bank_shapes(model["config"], size, channels), sums)
+    kept_rows = _kept_rows(model, channels, path)
+    bank = _read_tensors(folder / BANK, bank_shapes(model["config"], size, channels, kept_rows), sums)
     for name, values in encoder.items():
         if (name.endswith("running_var") and (values < 0).any()) or (name == "unit" and (values <= 0).any()):
             raise ArtifactError(f"{folder / ENCODER}: {name} has impossible values")
@@ -105,6 +121,27 @@ def read(folder: str | os.PathLike) -> tuple[dict[str, Any], dict[str, np.ndarra
     if not ((np.abs(length - 1) < 1e-3) | (length == 0)).all():
         raise ArtifactError(f"{folder / BANK}: vectors are not of unit length")
     return model, encoder, bank
+
+
+def _kept_rows(model: dict[str, Any], channels: int, path: Path) -> int:
+    keep = model["config"].keep
+    rows = _count(model, "kept_rows", path) if keep else 0
+    if keep and rows > most_rows(keep, channels):
+        raise ArtifactError(f"{path}: kept_rows = {rows} is more than {most_rows(keep, channels)}")
+    return rows
+
+
+def facts_of(model: Mapping[str, Any]) -> ModelFacts:
+    """The facts of a model's JSON, checked; they name as many channels as the model has."""
+    entries = model.get("facts")
+    if not isinstance(entries, dict):
+        raise ArtifactError("facts is missing or not an object")
+    facts = ModelFacts(entries)
+    if "channel_names" in facts and len(facts.channel_names) != model["channels"]:
+        raise ArtifactError(
+            f"facts.channel_names has {len(facts.channel_names)} names for {model['channels']} channels"
+        )
+    return facts
 
 
 def _read_tensors(path: Path, shapes: Shapes, sums: dict[str, Any]) -> dict[str, np.ndarray]:
@@ -162,6 +199,8 @@ def _read_bytes(path: Path, *, smallest: int = 2, largest: int) -> bytes:
             return file.read(size)
     except FileNotFoundError as error:
         raise ArtifactError(f"{path}: missing; the model folder is not whole") from error
+    except OSError as error:  # a link that leads to itself, a folder that may not be read
+        raise ArtifactError(f"{path}: it cannot be read ({error.strerror})") from error
 
 
 def _parse_json(data: bytes, path: Path) -> Any:
@@ -188,7 +227,7 @@ def _typed(model: dict[str, Any], name: str, kind: type, path: Path) -> Any:
 
 
 def _count(model: dict[str, Any], name: str, path: Path) -> int:
-    value = _typed(model, name, int, path)
+    value: int = _typed(model, name, int, path)
     if not 1 <= value <= 1_000_000:
         raise ArtifactError(f"{path}: {name} = {value} is outside 1 to 1000000")
     return value

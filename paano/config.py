@@ -26,6 +26,7 @@ CHOICES: dict[str, tuple[Any, ...]] = {
     "pretext_schedule": ("linear", "constant"),
     "precision": ("float32", "mixed"),
     "level": ("none", "tail"),
+    "next_value": ("none", "ridge"),
     "unit": ("raw", "typical"),
 }
 
@@ -51,8 +52,13 @@ RANGES: dict[str, tuple[float, float]] = {
     "stride": (1, 4096),
     "chunk": (0, 1_048_576),
     "normal_quantile": (0.0, 1.0),
+    "keep": (0, 1_000_000),
     "seed": (0, 2**63 - 1),
 }
+
+# Settings that came later, with the value that stands for what was done before: at it they are no part of the
+# digest, so models written before have the digest they were written with.
+LATER: dict[str, Any] = {"keep": 0, "next_value": "none"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,8 +102,13 @@ class PaAnoConfig:
     stride: int = 1  # score every stride-th patch
     normal_quantile: float = 0.99  # of training patch scores: at most this is judged normal by `update`
 
-    # beside the shape, which is all the paper has (paano/level.py)
-    level: str = "none"  # `tail` adds how unheard-of the height and the movement of the series are
+    # beside the shape, which is all the paper has (paano/scoring/level.py)
+    level: str = "none"  # `tail` adds how far height and movement of the series are from all seen before
+
+    next_value: str = "none"  # `ridge` adds how far each value is from what the values before it announced
+
+    # what the model keeps to say when an event was and what should have been (paano/scoring/kept.py)
+    keep: int = 0  # newest rows of the training series that the model keeps; 0: events keep the score's edges
 
     # execution, as far as it decides the bits of the result
     chunk: int = 0  # patches encoded at once; 0 is what suits the device (64 fit the cache of a CPU)
@@ -105,7 +116,7 @@ class PaAnoConfig:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        for name, kind in _kinds(type(self)).items():
+        for name, kind in _kinds().items():
             object.__setattr__(self, name, _typed(name, getattr(self, name), kind))
         if self.shift >= self.patch:
             raise ConfigError(f"model.shift = {self.shift} must be smaller than model.patch = {self.patch}")
@@ -113,6 +124,11 @@ class PaAnoConfig:
             raise ConfigError(
                 f"model.stride = {self.stride} would leave points between patches uncovered; "
                 f"use at most model.patch = {self.patch}"
+            )
+        if self.next_value != "none" and self.level == "none":
+            raise ConfigError(
+                f'model.next_value = "{self.next_value}" adds to the level, whose unit it shares; '
+                'set model.level = "tail" too, or model.next_value = "none"'
             )
         if self.iterations and self.contrast == "none" and not (self.pretext_weight and self.pretext_ratio):
             raise ConfigError(
@@ -125,7 +141,7 @@ class PaAnoConfig:
         """The settings called `name`, with `changes` on top."""
         if name not in PRESETS:
             raise ConfigError(_unknown("preset", name, PRESETS))
-        return cls.from_dict({**PRESETS[name], **changes})
+        return cls.from_dict(_changed(PRESETS[name], changes))
 
     @classmethod
     def from_dict(cls, settings: Mapping[str, Any]) -> PaAnoConfig:
@@ -138,7 +154,7 @@ class PaAnoConfig:
 
     def replace(self, **changes: Any) -> PaAnoConfig:
         """The same settings but for `changes`."""
-        return self.from_dict({**self.to_dict(), **changes})
+        return self.from_dict(_changed(self.to_dict(), changes))
 
     def to_dict(self) -> dict[str, Any]:
         return dataclasses.asdict(self)
@@ -146,7 +162,8 @@ class PaAnoConfig:
     @property
     def digest(self) -> str:
         """Sixteen hexadecimal digits that stand for all settings."""
-        text = json.dumps(self.to_dict(), sort_keys=True, separators=(",", ":"))
+        settings = {k: v for k, v in self.to_dict().items() if k not in LATER or v != LATER[k]}
+        text = json.dumps(settings, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     @property
@@ -155,12 +172,15 @@ class PaAnoConfig:
         return self.patch - 1 + self.max_gap + 1
 
 
+KEEP = 16_384  # rows: 8 weeks of five minutes, 32 kB per channel
+
 PRESETS: dict[str, dict[str, Any]] = {
-    "paper": {"bank_cap": 1_000_000},
-    "light": {"width": 0.5, "minibatch": 128},
-    "untrained": {"width": 0.5, "iterations": 0},
-    # What paid on the tuning split (benchmarks/ACCURACY.md): a short pretext training, and the level. Patches
-    # are measured in the channel's own unit: in raw numbers a signal of a thousandth drowns in eps.
+    "paper": {"bank_cap": 1_000_000, "keep": KEEP},
+    "light": {"width": 0.5, "minibatch": 128, "keep": KEEP},
+    "untrained": {"width": 0.5, "iterations": 0, "keep": KEEP},
+    # What paid on labelled series (benchmarks/ACCURACY.md): a short pretext training, the level, the surprise
+    # of the next value, and one neighbour. Patches
+    # are measured in the channel's own unit: in raw numbers a signal of a thousandth is smaller than eps.
     "default": {
         "unit": "typical",
         "width": 0.5,
@@ -169,29 +189,40 @@ PRESETS: dict[str, dict[str, Any]] = {
         "iterations": 20,
         "pretext_ratio": 1.0,
         "level": "tail",
+        "next_value": "ridge",
+        "neighbours": 1,
+        "keep": KEEP,
     },
 }
 
 
+def _changed(settings: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """`settings` with `changes`; who turns the level off has no next value either, unless it is asked for."""
+    implied = {"next_value": "none"} if changes.get("level") == "none" else {}
+    return {**settings, **implied, **changes}
+
+
 @functools.cache
-def _kinds(settings: type) -> dict[str, type]:
-    return get_type_hints(settings)
+def _kinds() -> dict[str, type]:
+    return get_type_hints(PaAnoConfig)
 
 
-def _typed(name: str, value: Any, kind: type) -> Any:
-    """`value` as `kind`, in its range and list of values, or a ConfigError that says what is allowed."""
+def _typed(name: str, given: Any, kind: type) -> Any:
+    """`given` as `kind`, in its range and list of values, or a ConfigError that says what is allowed."""
+    value: Any = given
     if kind is float and isinstance(value, int) and not isinstance(value, bool):
         value = float(value)
     if kind is int and isinstance(value, float) and value.is_integer():
         value = int(value)
-    if type(value) is not kind or (kind is float and not math.isfinite(value)):
+    if type(value) is not kind or (isinstance(value, float) and not math.isfinite(value)):
         raise ConfigError(f"model.{name} = {value!r} is not {_KIND_NAMES[kind]}")
     if name in CHOICES and value not in CHOICES[name]:
         allowed = ", ".join(json.dumps(choice) for choice in CHOICES[name])
         raise ConfigError(f"model.{name} = {value!r} is not one of {allowed}")
     if name in RANGES:
         low, high = RANGES[name]
-        if not low <= value <= high:
+        number: Any = value
+        if not low <= number <= high:
             raise ConfigError(f"model.{name} = {value!r} is outside {low:g} to {high:g}")
     return value
 

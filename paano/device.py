@@ -34,8 +34,8 @@ def pick_device(name: str | torch.device) -> torch.device:
     return torch.device(name)
 
 
-def home_of(device: torch.device) -> torch.device:
-    """Where series and embeddings live: beside the encoder, but on the CPU for MPS, which has no float64."""
+def data_device(device: torch.device) -> torch.device:
+    """Where series and embeddings are: with the encoder, but on the CPU for MPS, which has no float64."""
     return torch.device("cpu") if device.type == "mps" else device
 
 
@@ -92,7 +92,7 @@ def keep_freed_memory() -> None:
         mallopt(_M_TRIM_THRESHOLD, FREED_BYTES)
 
 
-def mixed(device: torch.device, precision: str) -> AbstractContextManager:
+def mixed(device: torch.device, precision: str) -> AbstractContextManager[object]:
     """float16 autocast on CUDA when `precision` is `mixed`; elsewhere nothing."""
     if device.type == "cuda" and precision == "mixed":
         return torch.autocast("cuda", dtype=torch.float16)

@@ -11,7 +11,7 @@ PaanoError                      something a person can act on; the message names
 ├── StorageError                an object store refused
 │   ├── AccessDenied            credentials are missing or wrong
 │   ├── ObjectMissing           no such bucket, folder or object
-│   ├── Conflict                somebody else wrote the object first
+│   ├── Conflict                another writer wrote the object first
 │   └── StorageFull             no space is left
 ├── RegistryError               the model registry refused
 ├── RunFailed                   more sensors of a run failed than it may survive
@@ -20,16 +20,34 @@ PaanoError                      something a person can act on; the message names
     └── RegistryUnavailable
 """
 
+from collections.abc import Callable
+
+
+def _as_it_is(text: str) -> str:
+    return text
+
+
+_clean: Callable[[str], str] = _as_it_is
+
+
+def set_cleaner(clean: Callable[[str], str]) -> None:
+    """Every message of an error made from now on goes through `clean` (`storage.secrets` hides secrets)."""
+    global _clean
+    _clean = clean
+
 
 class PaanoError(Exception):
     """Something a person can act on."""
+
+    def __init__(self, *arguments: object) -> None:
+        super().__init__(*(_clean(item) if isinstance(item, str) else item for item in arguments))
 
 
 class ConfigError(PaanoError):
     """A setting is unknown, contradictory or out of range."""
 
 
-class SeriesError(PaanoError):
+class SeriesError(PaanoError, ValueError):
     """A series cannot be used as it is."""
 
 
@@ -66,7 +84,7 @@ class ObjectMissing(StorageError):
 
 
 class Conflict(StorageError):
-    """Somebody else wrote the object first."""
+    """Another writer wrote the object first."""
 
 
 class StorageFull(StorageError):
@@ -78,7 +96,11 @@ class RegistryError(PaanoError):
 
 
 class RunFailed(PaanoError):
-    """More sensors of a run failed than it may survive."""
+    """More sensors of a run failed than it may survive. `report` says what became of each of them."""
+
+    def __init__(self, message: str, report: object = None) -> None:
+        super().__init__(message)
+        self.report = report
 
 
 class Transient(PaanoError):

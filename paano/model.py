@@ -13,53 +13,98 @@ import torch
 from torch import Tensor
 
 from paano import artifact
-from paano.bank import Bank, bank_size, build_bank, push
-from paano.calibrate import Calibration, fit_calibration
+from paano.alarms.calibrate import Calibration
+from paano.alarms.expected import Expected, expected
+from paano.alarms.fit_calibration import fit_calibration
 from paano.config import PaAnoConfig
-from paano.device import default_chunk, home_of, in_slices, keep_freed_memory, mixed, pick_device
-from paano.encoder import Encoder, FoldedEncoder, embedding_size, fold
+from paano.device import data_device, default_chunk, in_slices, keep_freed_memory, mixed, pick_device
 from paano.errors import ArtifactError, NotFitted, SeriesError, SeriesTooShort
-from paano.level import Level, fit_level
+from paano.estimator import Estimator, check_names, not_fitted
+from paano.facts import ModelFacts
+from paano.frames import Frame, read_frame
+from paano.network.encoder import Encoder, FoldedEncoder, embedding_size, fold
+from paano.network.train import Losses, Material, read_losses, train
 from paano.patches import GATHER, take_patches, typical_deviation
-from paano.score import nearest_distance, spread, strided
+from paano.scoring.bank import Bank, bank_size, build_bank, join_bank, push
+from paano.scoring.kept import Kept, keep_rows
+from paano.scoring.level import Level, fit_level
+from paano.scoring.next_value import NextValue, fit_next_value
+from paano.scoring.shape import nearest_distance, spread, strided
 from paano.series import Series, read_series, valid_starts
-from paano.train import Material, train
+from paano.status import Status
+
+NEARLY_EQUAL = 1e-5  # cosine distance of embeddings that differ by rounding alone
 
 
 @dataclass(frozen=True)
 class Detection:
-    """One entry per row of the series."""
+    """What a model found: one entry for each row of the series, in the same order."""
 
     score: np.ndarray  # float32 [N], NaN where there is none
     status: np.ndarray  # str [N]: ok, provisional (more patches may come), no_data
     coverage: np.ndarray  # uint16 [N]: patches that were averaged
     shape: np.ndarray  # float32 [N]: the part of the score that patches gave
     level: np.ndarray  # float32 [N]: the part that the level of the series gave; NaN without one
+    next_value: np.ndarray  # float32 [N]: the part that the forecast of each value gave; NaN without one
+    index: Any = None  # the time index of a pandas, polars or Arrow table; None for an array
 
 
-class PaAno:
-    """An anomaly model of one series. `device` is where it runs, not a part of it.
+class PaAno(Estimator):
+    """An anomaly model of one series.
 
     >>> model = PaAno(PaAnoConfig.preset("light")).fit(history)  # (N,) or (N, C), NaN = missing
     >>> model.score(recent)  # float32 (N,), NaN where there is none
+
+    A series is an array, a list, or a table of pandas, polars or Arrow with a column for each channel; rows
+    are in order of time, one interval apart. The answer to a table keeps its time index (`paano.frames`).
+    scikit-learn's names (`decision_function`, `predict`, `get_params` and so on) are in `paano.estimator`;
+    `score` is the anomaly score of each row, higher for more anomalous rows.
+
+    Parameters:
+        config: the settings; the preset `default` unless given.
+        device: where the model runs (`auto`, `cpu`, `cuda`, `cuda:1`, `mps`). It is not a part of the model.
+
+    Attributes after `fit` or `load`:
+        calibration: from scores to thresholds and severities.
+        channels, n_features_in_: the number of channels.
+        feature_names_in_: their names, if a table gave them.
+        facts: what was stored beside the model; losses: of every training iteration.
+
+    Raises:
+        ConfigError: there is no such device.
     """
 
-    def __init__(self, config: PaAnoConfig | None = None, device: str = "auto"):
+    def __init__(self, config: PaAnoConfig | None = None, device: str = "auto") -> None:
+        self._given = {"config": config, "device": device}
         self.config = config if config is not None else PaAnoConfig.preset("default")
         self.device = pick_device(device)
         if self.device.type == "cpu":
             keep_freed_memory()
-        self.facts: dict[str, Any] = {}
-        self.losses: list[dict[str, float]] = []
+        self.facts = ModelFacts()
+        self.losses: list[Losses] = []
         self.seconds: dict[str, float] = {}
         self.level: Level | None = None
+        self.next_value: NextValue | None = None
+        self.kept: Kept | None = None
         self._weights: dict[str, Tensor] | None = None  # of the encoder
         self._training_scores: np.ndarray | None = None
 
     # -- fitting ---------------------------------------------------------------------------------------------
 
-    def fit(self, X: Any) -> PaAno:
-        """Train the encoder on `X`, build the bank and calibrate. Fitting again starts anew."""
+    def fit(self, X: Any, y: Any = None) -> PaAno:
+        """Train the encoder on `X`, build the bank and calibrate. Fitting again starts anew.
+
+        Parameters:
+            X: the training series, (N,) or (N, C); NaN and ±inf are missing values.
+            y: not used; scikit-learn's tools pass it.
+
+        Returns:
+            The model itself.
+
+        Raises:
+            SeriesError: `X` is not a series of numbers.
+            SeriesTooShort: it has too few whole patches.
+        """
         series, material = self.prepare(X)
         began = time.perf_counter()
         if self.config.iterations:
@@ -70,7 +115,9 @@ class PaAno:
 
     def prepare(self, X: Any) -> tuple[Series, Material]:
         """The first half of `fit`, up to training."""
-        series = read_series(X, self.config.max_gap)
+        frame = read_frame(X)
+        series = read_series(frame.values, self.config.max_gap)
+        check_names(self, frame, fitting=True)
         starts = valid_starts(series.usable, self.config.patch)
         if len(starts) == 0:
             raise SeriesTooShort(
@@ -88,12 +135,12 @@ class PaAno:
         series: Series,
         material: Material,
         encoder: Encoder,
-        losses: list[dict[str, float]],
+        losses: list[Losses],
         seconds: float,
     ) -> PaAno:
         """The second half of `fit`: bank and calibration for a trained encoder."""
         config, starts = self.config, material.starts
-        self.losses, self.seconds, self.facts = losses, {"train": seconds}, {}
+        self.losses, self.seconds, self.facts = losses, {"train": seconds}, ModelFacts()
         self._set_encoder(encoder.weights(), material.unit, series.channels)
 
         began = time.perf_counter()
@@ -115,6 +162,11 @@ class PaAno:
         if config.level != "none":
             self.level, level = fit_level(series, config.patch, scores, config.normal_quantile)
             scores, *_ = self.level.combine(scores, level)
+        self.next_value = None
+        if config.next_value != "none":
+            self.next_value = fit_next_value(series, config.patch)
+            scores = scores + self.next_value.score(series)
+        self.kept = keep_rows(series, config.keep) if config.keep else None
         self._training_scores = np.where(series.missing, np.nan, scores).astype(np.float32)
         self.calibration: Calibration = fit_calibration(self._training_scores, patch=config.patch)
         self.seconds["calibrate"] = time.perf_counter() - began
@@ -128,34 +180,59 @@ class PaAno:
 
     # -- scoring ---------------------------------------------------------------------------------------------
 
-    def score(self, X: Any, *, origin: int = 0) -> np.ndarray:
-        """float32 [N]: the anomaly score of each row, NaN where there is none."""
-        return self.detect(X, origin=origin).score
+    def score(self, X: Any, y: Any = None, *, origin: int = 0) -> Any:
+        """The anomaly score of each row: higher is more anomalous, NaN where there is none.
+
+        Parameters:
+            X: the series, with the channels that the model was fitted on.
+            y: not used; scikit-learn's tools pass it.
+            origin: the number of X's first row in the whole series; it matters with model.stride above 1.
+
+        Returns:
+            float32 [N], in the form of `X` where that is a table with a time index.
+
+        Raises:
+            NotFitted: the model was neither fitted nor loaded.
+            SeriesError: `X` is not a series of numbers with these channels.
+        """
+        frame, score = self._scored(X, origin)
+        return frame.answer(score, "score")
+
+    def _scored(self, X: Any, origin: int = 0) -> tuple[Frame, np.ndarray]:
+        """`X` taken apart, and the anomaly score of each row."""
+        frame = read_frame(X)
+        return frame, self._detect(frame, origin).score
 
     def detect(self, X: Any, *, origin: int = 0) -> Detection:
         """Score, status and coverage of each row.
 
-        `origin` matters only with model.stride above 1: the number of X's first row in the whole series.
+        Parameters, returns and raises as `score`; the entries of the Detection are arrays.
         """
-        series = self._read(X)
+        return self._detect(read_frame(X), origin)
+
+    def _detect(self, frame: Frame, origin: int) -> Detection:
+        series = self._read_parts(frame)
         rows, patch = len(series), self.config.patch
         starts = strided(valid_starts(series.usable, patch), self.config.stride, origin)
         embeddings = self._encode(self._tensor(series), starts)
         patch_scores = nearest_distance(embeddings, self.bank, self.config.neighbours).cpu().numpy()
         shape, coverage = spread(patch_scores, starts, rows, patch)
-        score, level = shape, np.full(rows, np.nan)
+        score, level, next_value = shape, np.full(rows, np.nan), np.full(rows, np.nan)
         if self.level is not None:
             score, shape, level = self.level.combine(shape, self.level.score(series))
+        if self.next_value is not None:
+            next_value = self.next_value.score(series)
+            score = score + next_value
 
         nothing = series.missing | (coverage == 0)
-        score, shape, level = (
-            np.where(nothing, np.nan, part).astype(np.float32) for part in (score, shape, level)
+        score, shape, level, next_value = (
+            np.where(nothing, np.nan, part).astype(np.float32) for part in (score, shape, level, next_value)
         )
         coverage = np.where(nothing, 0, coverage).astype(np.uint16)
-        status = np.full(rows, "ok", dtype="<U11")
-        status[may_gain_patches(series, patch)] = "provisional"
-        status[nothing] = "no_data"
-        return Detection(score, status, coverage, shape, level)
+        status = np.full(rows, Status.OK.value, dtype="<U11")
+        status[may_gain_patches(series, patch)] = Status.PROVISIONAL.value
+        status[nothing] = Status.NO_DATA.value
+        return Detection(score, status, coverage, shape, level, next_value, frame.index)
 
     def embed(self, X: Any, starts: Any) -> np.ndarray:
         """float32 [n, D]: embeddings of the patches that start at `starts`; each must be whole."""
@@ -166,6 +243,11 @@ class PaAno:
             raise SeriesError(f"no whole patch of {self.config.patch} rows starts at row {bad[0]}")
         return self._encode(self._tensor(series), starts).cpu().numpy()
 
+    def expected(self, X: Any, event: tuple[int, int]) -> Expected:
+        """What rows `event` (first, last) of `X` should have been, with a band (`paano.alarms.expected`)."""
+        self._fitted_weights()
+        return expected(self, X, event)
+
     # -- the bank as a queue ---------------------------------------------------------------------------------
 
     def update(self, X: Any) -> PaAno:
@@ -173,7 +255,8 @@ class PaAno:
 
         Normal is a score of at most the model.normal_quantile of training patch scores. As in building the
         bank, model.bank_share of the normal patches stand for all of them. A level learns from the rows of
-        those patches that are no news to it.
+        those patches whose level is at most its `limit`. A kept history goes on with the rows of those
+        patches.
         """
         series = self._read(X)
         starts = valid_starts(series.usable, self.config.patch)
@@ -186,47 +269,112 @@ class PaAno:
         size = min(len(self.bank), bank_size(len(starts), self.config.bank_share, self.config.bank_cap))
         generator = torch.Generator().manual_seed(self.config.seed)
         self.bank = push(self.bank, build_bank(embeddings, starts, size, generator).vectors)
+        _, covered = spread(np.zeros(len(starts)), starts, len(series), self.config.patch)
         if self.level is not None:
-            _, covered = spread(np.zeros(len(starts)), starts, len(series), self.config.patch)
             self.level = self.level.update(series, covered > 0)
+        if self.kept is not None:
+            self.kept = self.kept.followed_by(series, covered > 0, self.config.keep)
+        return self
+
+    def take_in(self, X: Any, rows: Any) -> PaAno:
+        """What `rows` of `X` show is normal from now on, whatever it scored: a person says so.
+
+        Patches that touch one of these rows and that the bank does not hold yet go in beside all that it
+        has; the level learns their rows. Encoder and calibration stay.
+
+        Parameters:
+            X: a series with the rows and a patch of values around them.
+            rows: bool [N], or their numbers.
+
+        Raises:
+            NotFitted, SeriesError: as `score`.
+        """
+        series = self._read(X)
+        wanted = np.zeros(len(series), dtype=bool)
+        wanted[np.asarray(rows)] = True
+        starts = valid_starts(series.usable, self.config.patch)
+        before = np.concatenate([[0], np.cumsum(wanted)])
+        starts = starts[before[starts + self.config.patch] > before[starts]]
+        if not len(starts):
+            return self
+        embeddings = self._encode(self._tensor(series), starts)
+        strange = nearest_distance(embeddings, self.bank, self.config.neighbours) > NEARLY_EQUAL
+        if bool(strange.any()):
+            # As many copies of each as neighbours are asked for: it must not depend on what else is near.
+            fresh = torch.nn.functional.normalize(embeddings[strange], dim=1)
+            most = max(1, self.config.bank_cap // self.config.neighbours)
+            fresh = fresh[:: -(-len(fresh) // most)]
+            self.bank = join_bank(self.bank, fresh.repeat(self.config.neighbours, 1))
+        _, covered = spread(np.zeros(len(starts)), starts, len(series), self.config.patch)
+        if self.kept is not None:
+            self.kept = self.kept.followed_by(series, covered > 0, self.config.keep)
+        if self.level is not None:
+            self.level = self.level.update(series, covered > 0, whatever=True)
+        if self.next_value is not None:
+            self.next_value = self.next_value.take_in(series, covered > 0)
         return self
 
     # -- keeping ---------------------------------------------------------------------------------------------
 
-    def save(self, folder: str | os.PathLike, facts: Mapping[str, Any] | None = None) -> None:
-        """Write encoder.safetensors, bank.safetensors and model.json. `facts` is plain JSON."""
-        self._check_fitted()
+    def save(self, folder: str | os.PathLike[str], facts: Mapping[str, Any] | None = None) -> None:
+        """Write encoder.safetensors, bank.safetensors and model.json.
+
+        Parameters:
+            folder: where to; it is made if it is not there.
+            facts: what to keep beside the model (`ModelFacts`, or entries of plain JSON). Without it the
+                facts that the model has stay.
+
+        Raises:
+            NotFitted: there is nothing to save.
+            ArtifactError: a fact cannot have this value, or is not plain JSON.
+        """
+        weights = self._fitted_weights()
         if facts is not None:
-            self.facts = dict(facts)
-        encoder = {name: value.cpu().contiguous().numpy() for name, value in self._weights.items()}
+            self.facts = ModelFacts(facts)
+        encoder = {name: value.cpu().contiguous().numpy() for name, value in weights.items()}
         encoder["unit"] = self._unit.cpu().numpy()
         bank = {"vectors": self.bank.vectors.cpu().contiguous().numpy(), "position": self.bank.position}
         if self.level is not None:
             bank |= self.level.tensors()
+        if self.next_value is not None:
+            bank |= self.next_value.tensors()
+        if self.kept is not None:
+            bank |= self.kept.tensors()
         model = {
             "config": self.config.to_dict(),
             "config_digest": self.config.digest,
             "channels": self.channels,
             "bank_size": len(self.bank),
+            "kept_rows": 0 if self.kept is None else len(self.kept),
             "normal_limit": self.normal_limit,
             "level": None if self.level is None else self.level.numbers(),
             "calibration": self.calibration.to_dict(),
             "losses": self.losses,
-            "facts": self.facts,
+            "facts": self.facts.to_dict(),
         }
         artifact.write(folder, encoder, bank, model)
 
     @classmethod
-    def load(cls, folder: str | os.PathLike, device: str = "auto") -> PaAno:
-        """A model as it was saved, or an ArtifactError if the files are not what they should be."""
+    def load(cls, folder: str | os.PathLike[str], device: str = "auto") -> PaAno:
+        """The model that was saved in `folder`.
+
+        Raises:
+            ArtifactError: a file is missing, damaged, hostile or of another format; the message names it.
+            ConfigError: there is no such device.
+        """
         parts, weights, bank = artifact.read(folder)
         model = cls(parts["config"], device)
         try:
             model.calibration = Calibration.from_dict(parts["calibration"])
             if model.config.level != "none":
                 model.level = Level.from_parts(model.config.patch, bank, parts["level"])
+            if model.config.next_value != "none":
+                model.next_value = NextValue.from_tensors(model.config.patch, bank)
+            if model.config.keep:
+                model.kept = Kept.from_tensors(bank)
             model.normal_limit = float(parts["normal_limit"])
-            model.losses, model.facts = [dict(step) for step in parts["losses"]], dict(parts["facts"])
+            model.losses = read_losses(parts["losses"])
+            model.facts = artifact.facts_of(parts)
         except (ArtifactError, KeyError, TypeError, ValueError) as error:
             raise ArtifactError(f"{folder}: {artifact.MODEL} is damaged: {error!r}") from error
         tensors = {name: torch.from_numpy(value.copy()) for name, value in weights.items()}
@@ -234,7 +382,7 @@ class PaAno:
         on_device = {name: value.to(model.device) for name, value in tensors.items()}
         model._set_encoder(on_device, unit, parts["channels"])
         model.bank = Bank(
-            torch.from_numpy(bank["vectors"].copy()).to(home_of(model.device)), bank["position"].copy()
+            torch.from_numpy(bank["vectors"].copy()).to(data_device(model.device)), bank["position"].copy()
         )
         return model
 
@@ -245,23 +393,30 @@ class PaAno:
 
     def _set_encoder(self, weights: dict[str, Tensor], unit: Tensor, channels: int) -> None:
         self._weights, self._unit, self.channels = weights, unit, channels
+        self.n_features_in_ = channels
         self._folded: FoldedEncoder = fold(weights)
 
-    def _check_fitted(self) -> None:
+    def _fitted_weights(self) -> dict[str, Tensor]:
         if self._weights is None:
-            raise NotFitted("the model is not fitted; call fit() or load one")
+            raise not_fitted("the model is not fitted; call fit() or load one")
+        return self._weights
 
     def _read(self, X: Any) -> Series:
-        self._check_fitted()
-        series = read_series(X, self.config.max_gap)
+        return self._read_parts(read_frame(X))
+
+    def _read_parts(self, frame: Frame) -> Series:
+        self._fitted_weights()
+        series = read_series(frame.values, self.config.max_gap)
+        check_names(self, frame, fitting=False)
         if series.channels != self.channels:
             raise SeriesError(
-                f"the series has {series.channels} channels, the model was fitted on {self.channels}"
+                f"the series has {series.channels} channels, the model was fitted on {self.channels}: "
+                f"X has {series.channels} features, but PaAno is expecting {self.channels} features as input"
             )
         return series
 
     def _tensor(self, series: Series) -> Tensor:
-        return torch.from_numpy(series.values).to(home_of(self.device))
+        return torch.from_numpy(series.values).to(data_device(self.device))
 
     def _encode(self, values: Tensor, starts: np.ndarray) -> Tensor:
         """float32 [n, D]: embeddings of the patches of `values` [N, C] at `starts` [n], a chunk at a time."""

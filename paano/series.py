@@ -28,7 +28,7 @@ class Series:
 
     @property
     def channels(self) -> int:
-        return self.values.shape[1]
+        return int(self.values.shape[1])
 
 
 def read_series(X: Any, max_gap: int) -> Series:
@@ -63,18 +63,24 @@ def valid_starts(usable: np.ndarray, patch: int) -> np.ndarray:
 def _as_matrix(X: Any) -> np.ndarray:
     """`X` as a float64 [N, C] copy, or a SeriesError that says what it is instead."""
     if isinstance(X, np.ma.MaskedArray):
-        X = X.astype(np.float64).filled(np.nan)
+        X = np.ma.filled(X.astype(np.float64), np.nan)
     try:
         values = np.asarray(X)
         if values.dtype.kind == "c" or values.dtype.kind in "mM":
-            raise TypeError(f"{values.dtype} values")
+            what = "Complex data" if values.dtype.kind == "c" else f"{values.dtype} values are"
+            raise TypeError(f"{what} not supported")
         values = np.array(values, dtype=np.float64, copy=True, order="C")
     except (TypeError, ValueError) as error:
         raise SeriesError(f"a series is numbers of shape (N,) or (N, C): {error}") from error
     if values.ndim == 1:
         values = values[:, None]
-    if values.ndim != 2 or values.shape[1] == 0:
-        raise SeriesError(f"a series has shape (N,) or (N, C) with C at least 1, not {np.shape(X)}")
+    if values.ndim == 2 and values.shape[1] == 0:
+        raise SeriesError(
+            f"a series has at least one channel; 0 feature(s) (shape={values.shape}) while a minimum of 1 is "
+            "required."
+        )
+    if values.ndim != 2:
+        raise SeriesError(f"a series has shape (N,) or (N, C), not {np.shape(X)}")
     return values
 
 

@@ -18,7 +18,7 @@ LONGEST = 150  # MLflow holds 256 characters of a name and 500 of a source, both
 _PLAIN = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*\.?")
 _SAFE_BYTES = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-.")
 _HASH_MARK = "~~"
-_FLEET = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}")
+FLEET_NAME = r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}"  # for the fleet file too
 
 
 def encode_id(sensor: str) -> str:
@@ -86,7 +86,7 @@ def shard_of(sensor: str, shards: int) -> int:
 
 def check_fleet(fleet: str) -> str:
     """`fleet`, if it can be the first part of a model name."""
-    if not isinstance(fleet, str) or not _FLEET.fullmatch(fleet):
+    if not isinstance(fleet, str) or not re.fullmatch(FLEET_NAME, fleet):
         raise ConfigError(
             f"fleet.name = {fleet!r} must be 1 to 63 letters, digits, - or _, starting with a letter or digit"
         )

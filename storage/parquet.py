@@ -49,7 +49,8 @@ def encode(frame: pl.DataFrame, schema: pa.Schema, note: str | None = None) -> b
 def note(data: bytes) -> str:
     """What `encode` was given as `note`; empty if there is none or this is no Parquet."""
     try:
-        return (open_file(data).metadata.metadata or {}).get(b"paano", b"").decode()
+        kept: dict[bytes, bytes] = open_file(data).metadata.metadata or {}
+        return kept.get(b"paano", b"").decode()
     except (pa.ArrowException, OSError, UnicodeDecodeError):
         return ""
 
@@ -58,9 +59,19 @@ def decode(
     source: bytes | BinaryIO,
     columns: Sequence[str] | None = None,
     wanted: Callable[[Bounds], bool] | None = None,
+    renamed: Mapping[str, str] | None = None,
 ) -> pl.DataFrame:
-    """Rows of a Parquet file: only `columns`, and only the row groups that `wanted` says yes to."""
-    return pl.DataFrame(pl.from_arrow(read_groups(open_file(source), columns, wanted)))
+    """Rows of a Parquet file: only `columns`, and only the row groups that `wanted` says yes to.
+
+    `renamed` gives the present name of columns that had another one in files of an older form.
+    """
+    file = open_file(source)
+    held = set(file.schema_arrow.names) if renamed else set()
+    older = {old: new for old, new in (renamed or {}).items() if old in held and new not in held}
+    if older and columns is not None:
+        names = {new: old for old, new in older.items()}
+        columns = [names.get(column, column) for column in columns]
+    return pl.DataFrame(pl.from_arrow(read_groups(file, columns, wanted))).rename(older, strict=False)
 
 
 def open_file(source: bytes | BinaryIO) -> pq.ParquetFile:
@@ -71,12 +82,12 @@ def read_groups(
     file: pq.ParquetFile, columns: Sequence[str] | None, wanted: Callable[[Bounds], bool] | None
 ) -> pa.Table:
     """The row groups of `file` that `wanted` says yes to."""
-    groups = range(file.metadata.num_row_groups)
+    groups = list(range(file.metadata.num_row_groups))
     if wanted is not None:
         groups = [g for g in groups if wanted(Bounds(file.metadata.row_group(g)))]
     columns = None if columns is None else list(columns)
     # Threads here would fight with those that read other objects.
-    return file.read_row_groups(list(groups), columns=columns, use_threads=False)
+    return file.read_row_groups(groups, columns=columns, use_threads=False)
 
 
 class Bounds:

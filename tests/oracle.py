@@ -319,3 +319,57 @@ def slow_pretext(before, has_before, random):
             total -= math.log(1 / (1 + math.exp(-logit)))
         total -= sum(math.log(1 - 1 / (1 + math.exp(-o))) for o in others) / len(others)
     return total / len(before)
+
+
+# -- edges --
+
+
+def nearest_window(window: np.ndarray, past: np.ndarray, usable: np.ndarray, skip=()) -> float:
+    """Root mean square difference of `window` [m, C] to the nearest window of usable rows of `past`."""
+    found = [
+        math.sqrt(float(np.mean((window - past[s : s + len(window)]) ** 2)))
+        for s in range(len(past) - len(window) + 1)
+        if usable[s : s + len(window)].all() and s not in skip
+    ]
+    return min(found, default=math.inf)
+
+
+def row_oddness(x: np.ndarray, usable: np.ndarray, lengths, normal, past, past_usable) -> np.ndarray:
+    """For each row the largest over the lengths of the smallest distance of a window that holds it."""
+    out = np.zeros(len(x))
+    for length, limit in zip(lengths, normal, strict=True):
+        for row in range(len(x)):
+            held = [
+                nearest_window(x[s : s + length], past, past_usable) / limit
+                for s in range(max(0, row - length + 1), min(row, len(x) - length) + 1)
+                if usable[s : s + length].all()
+            ]
+            if held:
+                out[row] = max(out[row], min(held))
+    return out
+
+
+# -- next value --
+
+
+def forecast_residuals(x: np.ndarray, usable: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """Value minus forecast of one channel, row by row; NaN where a row of the past is missing."""
+    past = len(weights) + 1
+    out = np.full(len(x), np.nan)
+    for t in range(past, len(x)):
+        if usable[t - past : t + 1].all():
+            last = x[t - 1]
+            out[t] = x[t] - last - sum(w * (x[t - past + i] - last) for i, w in enumerate(weights))
+    return out
+
+
+def next_value_nats(residuals: np.ndarray, patch: int, limit, unit) -> np.ndarray:
+    """ln(1 + d) of the residual at each row and of its root mean square over a patch around it."""
+    known = [0.0 if math.isnan(r) else r for r in residuals]
+    nats = []
+    for t in range(len(known)):
+        first = t - patch // 2
+        near = [known[i] for i in range(max(0, first), min(len(known), first + patch))]
+        sizes = abs(known[t]), math.sqrt(sum(r * r for r in near) / patch)
+        nats.append(sum(math.log1p(max(s - m, 0) / u) for s, m, u in zip(sizes, limit, unit, strict=True)))
+    return np.array(nats)

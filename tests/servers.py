@@ -16,9 +16,9 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from flows import servers
-from flows.servers import S3Server, free_port, running, wait_for
-from storage.objects import StorageOptions
+from flows.processes import servers
+from flows.processes.servers import S3Server, free_port, running, wait_for
+from storage.objects.store import StorageOptions
 
 __all__ = ["BIN", "S3", "free_port", "mlflow_server", "postgres", "postgres_bin", "seaweed"]
 

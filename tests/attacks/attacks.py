@@ -211,5 +211,17 @@ def broken_facts(folder):
     change_json(folder, lambda model: model.update(facts=5, losses="none"))
 
 
+def broken_losses(folder):
+    change_json(folder, lambda model: model.update(losses=[{"loss": "x" * 1000}]))
+
+
+def hostile_interval(folder):
+    change_json(folder, lambda model: model.update(facts={"interval_seconds": 10**400}))
+
+
+def hostile_channels(folder):
+    change_json(folder, lambda model: model.update(facts={"channel_names": ["x"] * 500_000}))
+
+
 ALL = [f for f in list(globals().values()) if callable(f) and getattr(f, "__code__", None)]
 ALL = [f for f in ALL if f.__code__.co_varnames[:1] == ("folder",) and f.__code__.co_argcount == 1]

@@ -9,7 +9,7 @@ from importlib import resources
 import jsonschema
 import pytest
 
-from flows.settings import Settings
+from flows.settings.fleet_file import Settings
 from tests.deploy.composition import DEPLOY, ROOT, Missing, compose, example_variables
 
 FILLED = {name: "x" for name in example_variables()}

@@ -12,7 +12,7 @@ import httpx
 import pytest
 import s3fs
 
-from storage.objects import StorageOptions
+from storage.objects.store import StorageOptions
 from tests.deploy.composition import DEPLOY
 from tests.deploy.stack import SECRETS, Stack, until
 from tests.engines.tiny import MODEL, days, write_history_of
@@ -98,8 +98,8 @@ def etags(stack: Stack, kind: str) -> dict[str, str]:
 
 def test_a_week_and_a_night_run_on_the_workers_and_duckdb_reads_the_scores(stack, api):
     as_of, nights = days()
-    run(api, stack, "retrain/weekly-retrain", as_of=as_of)
-    run(api, stack, "score/nightly-score", day=nights[0])
+    run(api, stack, "retrain/fleet-weekly-retrain", as_of=as_of)
+    run(api, stack, "score/fleet-nightly-score", day=nights[0])
 
     database = duckdb.connect()
     database.register_filesystem(bucket(stack))
@@ -111,7 +111,7 @@ def test_a_week_and_a_night_run_on_the_workers_and_duckdb_reads_the_scores(stack
     assert [row[1:] for row in rows] == [(48, 48, 1, 1)] * SENSORS
 
     before = etags(stack, "scores"), etags(stack, "events"), etags(stack, "models")
-    run(api, stack, "score/nightly-score", day=nights[0])
+    run(api, stack, "score/fleet-nightly-score", day=nights[0])
     assert (etags(stack, "scores"), etags(stack, "events"), etags(stack, "models")) == before
 
 
@@ -119,21 +119,26 @@ def test_deployments_are_scheduled_limited_and_tagged(stack, api):
     found = {
         item["name"]: item for item in api.post("/deployments/filter", json={}).raise_for_status().json()
     }
-    assert sorted(found) == ["housekeeping", "nightly-score", "refresh", "weekly-retrain"]
+    assert sorted(found) == [
+        "fleet-housekeeping",
+        "fleet-nightly-score",
+        "fleet-refresh",
+        "fleet-weekly-retrain",
+    ]
     active = {
         name: [s["schedule"]["cron"] for s in d["schedules"] if s["active"]] for name, d in found.items()
     }
-    assert active["nightly-score"] == ["30 1 * * *"] and active["refresh"] == []
+    assert active["fleet-nightly-score"] == ["30 1 * * *"] and active["fleet-refresh"] == []
     for name, deployment in found.items():
         assert deployment["global_concurrency_limit"]["limit"] == 1, name
         assert deployment["parameters"] == {"fleet_file": str(stack.folder / "fleet.toml")}, name
-        assert "paano" in deployment["tags"], name
+        assert {"paano", "fleet"} <= set(deployment["tags"]), name
 
 
 def test_the_scheduler_plans_the_nights_ahead(stack, api):
     def planned() -> bool:
         wanted = {
-            "deployments": {"name": {"any_": ["nightly-score"]}},
+            "deployments": {"name": {"any_": ["fleet-nightly-score"]}},
             "flow_runs": {"state": {"type": {"any_": ["SCHEDULED"]}}},
         }
         return len(api.post("/flow_runs/filter", json=wanted).raise_for_status().json()) >= 3

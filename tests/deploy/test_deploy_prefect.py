@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import re
 
 import pytest
@@ -19,12 +20,13 @@ from prefect.flows import load_flow_from_entrypoint
 from prefect.utilities.templating import apply_values
 from rich.console import Console
 
-from flows.settings import Settings
+from flows.settings.fleet_file import Settings
 from tests.deploy.composition import DEPLOY, compose
 
 FILE = DEPLOY / "prefect.yaml"
 WRITTEN = yaml.safe_load(FILE.read_text())
-DEPLOYMENTS = {item["name"]: item for item in WRITTEN["deployments"]}
+FLEET = "{{ $PAANO_FLEET__NAME }}"
+DEPLOYMENTS = {item["name"].removeprefix(f"{FLEET}-"): item for item in WRITTEN["deployments"]}
 EVERY = sorted(DEPLOYMENTS)
 
 
@@ -36,8 +38,19 @@ def test_prefects_own_loader_takes_the_file_without_a_word():
     said = io.StringIO()
     configs, actions = _load_deploy_configs_and_actions(FILE, console=Console(file=said))
     assert said.getvalue() == ""
-    assert sorted(config["name"] for config in configs) == EVERY
-    assert not any(actions.values())  # nothing is built, pushed or pulled: the code is installed
+    assert sorted(config["name"] for config in configs) == [f"{FLEET}-{name}" for name in EVERY]
+    # Nothing is built, pushed or fetched: the code is installed. Runs begin where no code lies.
+    [step] = actions.pop("pull")
+    assert step == {"prefect.deployments.steps.set_working_directory": {"directory": "/"}}
+    assert not any(actions.values())
+
+
+def test_fleets_on_one_server_have_deployments_and_tags_of_their_own(monkeypatch):
+    monkeypatch.setenv("PAANO_FLEET__NAME", "plant")
+    for name, deployment in DEPLOYMENTS.items():
+        applied = apply_values(deployment, os.environ, remove_notset=False)  # as `prefect deploy` does
+        assert applied["name"] == f"plant-{name}"
+        assert {"paano", "plant"} < set(applied["tags"])
 
 
 def test_no_key_is_misspelt():

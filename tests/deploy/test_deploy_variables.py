@@ -7,9 +7,9 @@ import re
 import pytest
 import yaml
 
-from flows.engine import GPU_LIMIT
-from flows.settings import keys
-from flows.variables import KNOWN_VARIABLES
+from flows.run.engine import GPU_LIMIT
+from flows.settings.fleet_file import keys
+from flows.settings.variables import KNOWN_VARIABLES
 from tests.deploy.composition import DEPLOY, PLACE, compose, example_variables
 from tests.deploy.test_deploy_dockerfile import instructions
 from tests.deploy.test_deploy_kubernetes import FOLDER, written_pods

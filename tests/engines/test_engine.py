@@ -6,11 +6,13 @@ import sys
 from contextlib import nullcontext
 
 import pytest
+import torch
 from prefect import task
 from prefect.settings import PREFECT_API_URL, temporary_settings
 
-from flows import engine as engines
-from flows.engine import Engine, cores, gpu_slot, open_engine
+from flows.run import engine as engines
+from flows.run.engine import Engine, cores, gpu_slot, open_engine
+from flows.settings.fleet_file import Settings
 from paano.errors import ConfigError
 
 
@@ -48,6 +50,7 @@ def test_an_address_without_a_cluster_engine_is_refused():
 @pytest.mark.parametrize(("kind", "module"), [("dask", "prefect_dask"), ("ray", "prefect_ray")])
 def test_an_engine_that_is_not_installed_says_how_to_install_it(kind, module, monkeypatch):
     monkeypatch.setitem(sys.modules, module, None)
+    monkeypatch.setitem(sys.modules, f"{module}.task_runners", None)
     monkeypatch.setattr(engines, "reachable_server", lambda address: nullcontext())
     with pytest.raises(ConfigError, match=rf"pip install 'paano-fleet\[{kind}\]'"), open_engine(kind):
         pass
@@ -112,3 +115,24 @@ def test_only_threads_that_share_a_gpu_wait_for_the_limit(device, kind, waits, m
 def test_workers_times_threads_fill_the_machine_and_no_more(monkeypatch):
     monkeypatch.setattr(engines.joblib, "cpu_count", lambda: 8)
     assert [cores(1), cores(3), cores(8), cores(64)] == [8, 2, 1, 1]
+
+
+@pytest.mark.parametrize(("kind", "share"), [("dask", 0.5), ("ray", 0.5), ("local", 0.0)])
+def test_auto_is_resolved_once_and_then_trains_stacked_and_asks_for_a_share_of_the_gpu(
+    kind, share, monkeypatch
+):
+    from flows.retrain import gpu_share
+
+    settings = Settings.from_dict({"run": {"engine": kind, "gpus": 0.5}})
+    assert settings.run.device == "auto"
+    monkeypatch.setattr(engines, "pick_device", lambda name: torch.device("cuda"))
+    found = engines.resolve_device(settings)
+    assert found.run.device == "cuda"
+    assert gpu_share(found) == share
+    assert Settings.from_dict(found.to_dict()) == found, "the workers get the same answer"
+
+
+def test_a_device_that_was_set_stays_as_it_was_set(monkeypatch):
+    monkeypatch.setattr(engines, "pick_device", lambda name: torch.device("cuda"))
+    settings = Settings.from_dict({"run": {"device": "cpu"}})
+    assert engines.resolve_device(settings) == settings

@@ -12,10 +12,10 @@ from prefect.client.orchestration import get_client
 from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterId
 from prefect.client.schemas.sorting import FlowRunSort
 
-from flows.parts import open_parts
 from flows.retrain import retrain
+from flows.run.fleet import open_fleet
 from flows.score import score
-from flows.settings import Settings
+from flows.settings.fleet_file import Settings
 from tests.engines.tiny import days, objects, run_fleet, write_fleet
 
 pytestmark = pytest.mark.usefixtures("prefect")  # worker processes report to it as well
@@ -64,7 +64,7 @@ def test_a_worker_killed_in_the_middle_of_training_changes_nothing(alone, tmp_pa
             score(str(file), day=night)
     assert report.counts["failed"] == 0
     assert objects(tmp_path) == alone
-    registry = open_parts(Settings.load(file)).registry
+    registry = open_fleet(Settings.load(file)).registry
     for outcome in report.outcomes:
         if outcome.state == "ok":  # a sensor that is too young has none
             assert [version.version for version in registry.versions(outcome.sensor)] == [1]

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import torch
 
-from flows import together
-from flows.together import fit_together, in_halves
 from paano import PaAno, PaAnoConfig
 from paano.errors import PaanoError
+from paano.network import together
+from paano.network.together import fit_together, in_halves
 
 CONFIG = PaAnoConfig.preset("light", patch=16, width=0.125, iterations=3, minibatch=8)
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from datetime import timedelta
 from pathlib import Path
 
 import polars as pl
 
-from paano.synth import FIRST_DAY, make_fleet
-from storage.history import write_history
-from storage.objects import StorageOptions
+from paano.evaluation.synth import FIRST_DAY, make_fleet
+from storage.history.reader import write_history
+from storage.objects.store import StorageOptions
 
 DAYS, NIGHTS = 12, 2
 
@@ -82,10 +83,30 @@ def run_fleet(file: Path) -> None:
 
 
 def objects(folder: Path) -> dict[str, str]:
-    """Name and hash of every object that a run must leave the same: scores, events and models."""
+    """Name and hash of every object that a run must leave the same: scores, events and models.
+
+    Each registry has an identity of its own, so what names the owner of a model differs between two fleets.
+    """
     found = {}
     for kind in ("scores", "events", "mlflow/artifacts"):
         for path in sorted((folder / kind).rglob("*")):
-            if path.is_file():
-                found[str(path.relative_to(folder))] = hashlib.sha256(path.read_bytes()).hexdigest()
+            if path.is_file() and path.name != "registry.json" and path.parent.name != "owners":
+                name = model_by_content(folder, str(path.relative_to(folder)))
+                if name is not None:
+                    found[name] = hashlib.sha256(path.read_bytes()).hexdigest()
     return found
+
+
+def model_by_content(folder: str | Path, name: str) -> str | None:
+    """The name of a file with the digest of its model in place of the id that MLflow drew for it.
+
+    None for a file of a folder that is not whole, which no version points to.
+    """
+    drawn = re.match(r"(.*/\.mlflow/models/)(m-[0-9a-f]+)(/.*)", name)
+    if drawn is None:
+        return name
+    place = Path(folder) / f"{drawn[1]}{drawn[2]}" / "artifacts"
+    if not (place / "MLmodel").exists():
+        return None
+    digest = hashlib.sha256((place / "model" / "model.json").read_bytes()).hexdigest()[:16]
+    return f"{drawn[1]}{digest}{drawn[3]}"

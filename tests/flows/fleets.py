@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from flows.parts import Parts, open_parts, open_registry
-from flows.settings import Settings
-from storage.history import write_history
+from flows.run.fleet import Fleet, open_fleet, open_registry
+from flows.settings.fleet_file import Settings
+from storage.history.reader import write_history
 from storage.window import Window
 
 STEP = timedelta(minutes=30)
@@ -41,7 +41,7 @@ def settings_of(folder: Path, **changes: dict[str, Any]) -> Settings:
 
 def write_fleet_file(settings: Settings) -> str:
     """The fleet file of `settings`; its path."""
-    from flows.fleetfile import render
+    from flows.settings.template import render
 
     path = settings.folder / "fleet.toml"
     path.write_text(render(settings))
@@ -68,14 +68,14 @@ def write_sensor(
     write_history(settings.place(settings.history.url), frame)
 
 
-def make(folder: Path, sensors: int = 4, days: int = DAYS, **changes: dict[str, Any]) -> Parts:
+def make(folder: Path, sensors: int = 4, days: int = DAYS, **changes: dict[str, Any]) -> Fleet:
     """A fleet of sensors s00, s01, … with `days` days of history; every third has three channels."""
     settings = settings_of(folder, **changes)
     new_registry(settings)
     rows = days * 48
     for number in range(sensors):
         write_sensor(settings, f"s{number:02d}", signal(number, rows, 3 if number % 3 == 2 else 1))
-    return open_parts(settings)
+    return open_fleet(settings)
 
 
 @functools.cache
@@ -98,22 +98,22 @@ def night(number: int) -> str:
     return (START + timedelta(days=number)).date().isoformat()
 
 
-def objects(parts: Parts, *kinds: str) -> dict[str, str]:
+def objects(fleet: Fleet, *kinds: str) -> dict[str, str]:
     """Name and digest of every object in the named folders (by default scores and events)."""
     found = {}
     for kind in kinds or ("scores", "events"):
-        for path in sorted((parts.settings.folder / kind).rglob("*")):
+        for path in sorted((fleet.settings.folder / kind).rglob("*")):
             if path.is_file():
-                name = str(path.relative_to(parts.settings.folder))
+                name = str(path.relative_to(fleet.settings.folder))
                 found[name] = hashlib.sha256(path.read_bytes()).hexdigest()
     return found
 
 
-def copy(parts: Parts, folder: Path) -> Parts:
+def copy(fleet: Fleet, folder: Path) -> Fleet:
     """The same fleet, as it is now, in another folder."""
-    shutil.copytree(parts.settings.folder, folder)
-    values = parts.settings.to_dict()
-    return open_parts(Settings.from_dict({**values, "folder": str(folder)}))
+    shutil.copytree(fleet.settings.folder, folder)
+    values = fleet.settings.to_dict()
+    return open_fleet(Settings.from_dict({**values, "folder": str(folder)}))
 
 
 def window_of(number: int) -> Window:

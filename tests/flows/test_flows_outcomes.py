@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
+from datetime import UTC, datetime
 
 import fleets
 import pytest
 
-from flows.outcome import Outcome, attempt, count, ok, skipped
-from flows.report import Report, badness, summary, version_link
-from flows.scoring import add, join
+from flows.run.outcome import Outcome, attempt, count, ok, skipped
+from flows.run.report import Report, badness, summary, version_link
+from flows.work.night.night import add, join
 from paano.errors import HistoryError, SeriesTooShort, StorageUnavailable
 
 
@@ -84,6 +85,7 @@ def test_the_summary_names_failures_and_links_the_worst_sensors_to_their_models(
             Outcome("bad", "failed", "object x is damaged"),
             skipped("young", "no_model: 3 of 80 points"),
         ],
+        datetime(2026, 3, 9, tzinfo=UTC),
         notes=["the registry was away"],
     )
     text = summary(report, settings)

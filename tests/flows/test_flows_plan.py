@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flows.plan import choose_shards, plan_sensors, plan_shards, sensor_seed, shard_members
+from flows.run.plan import choose_shards, plan_night, plan_sensors, plan_shards, sensor_seed, shard_members
 from storage.keys import shard_of
 
 
@@ -42,8 +42,8 @@ def test_the_plan_does_not_depend_on_the_order_of_the_sensors():
     assert plan_shards(names, 64, 20) == plan_shards(reversed(names), 64, 20)
 
 
-@pytest.mark.parametrize(("sensors", "shards"), [(1, 64), (12, 64), (100, 200), (1000, 500), (100_000, 500)])
-def test_shards_are_chosen_with_room_to_grow(sensors, shards):
+@pytest.mark.parametrize(("sensors", "shards"), [(1, 1), (64, 1), (65, 2), (500, 8), (100_000, 2048)])
+def test_an_object_holds_about_sixty_four_sensors(sensors, shards):
     assert choose_shards(sensors) == shards
 
 
@@ -61,3 +61,36 @@ def test_a_hundred_thousand_sensors_are_planned_in_seconds():
 def test_a_seed_depends_on_the_sensor_and_on_nothing_else():
     assert sensor_seed(0, "a") == sensor_seed(0, "a")
     assert len({sensor_seed(seed, name) for seed in range(5) for name in "abcde"}) == 25
+
+
+@given(
+    st.sets(st.text(min_size=1, max_size=8), min_size=1, max_size=90),
+    st.integers(1, 16),
+    st.integers(1, 8),
+    st.integers(0, 70),
+    st.integers(2, 100),
+)
+def test_a_night_is_computed_by_sensor_or_batch_and_each_shard_is_committed_once(
+    sensors, shards, workers, per_sensor, most
+):
+    batches, commits = plan_night(sensors, shards, workers=workers, per_sensor=per_sensor, max_tasks=most)
+    assert sorted(name for batch in batches for name in batch.sensors) == sorted(sensors)
+    assert len(batches) + len(commits) <= most
+    owners = commits or batches  # who writes
+    assert sorted(name for batch in owners for name in batch.sensors) == sorted(sensors)
+    owned = [shard for batch in owners for shard in batch.shards]
+    assert sorted(owned) == sorted({shard_of(name, shards) for name in sensors})
+    if len(sensors) <= per_sensor and 2 * len(sensors) <= most:
+        assert all(len(batch.sensors) == 1 for batch in batches) or not commits
+
+
+def test_a_small_fleet_has_a_task_for_each_sensor_and_a_large_one_whole_shards():
+    small = [f"s{n}" for n in range(50)]
+    batches, commits = plan_night(small, 1, workers=2, per_sensor=64, max_tasks=500)
+    assert (len(batches), len(commits)) == (50, 1)
+    assert batches[0].title == batches[0].sensors[0]
+    large = [f"s{n}" for n in range(500)]
+    batches, commits = plan_night(large, 8, workers=2, per_sensor=64, max_tasks=500)
+    assert (len(batches), len(commits)) == (8, 0)
+    batches, commits = plan_night(large, 8, workers=16, per_sensor=64, max_tasks=500)
+    assert (len(batches), len(commits)) == (64, 8), "few shards do not leave workers idle"

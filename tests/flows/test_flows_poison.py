@@ -9,11 +9,11 @@ import numpy as np
 import polars as pl
 import pytest
 
-from flows.outcome import count
-from flows.parts import fix_shards, open_parts
-from flows.plan import plan_shards
-from flows.score import score_batch
-from storage.layout import folder_of
+from flows.run.fleet import fix_shards, open_fleet
+from flows.run.nights import score_batch
+from flows.run.outcome import count
+from flows.run.plan import plan_shards
+from storage.history.paths import folder_of
 from storage.window import Window
 
 HEALTHY, ROWS, NIGHT = 32, 6 * 48, 5
@@ -83,21 +83,21 @@ def write(settings, name, times, values):
     pl.DataFrame({"ts": times, "c0": values}).write_parquet(path)
 
 
-def score_all(parts):
+def score_all(fleet):
     """Every batch of one night, as the flow's tasks do; the outcomes."""
-    names = parts.history.sensors().sensors
-    shards = fix_shards(parts, len(names))
-    settings = parts.settings.to_dict()
+    names = fleet.history.sensors().sensors
+    shards = fix_shards(fleet, len(names), [date.fromisoformat(fleets.night(NIGHT))])
+    settings = fleet.settings.to_dict()
     return [
         outcome
         for batch in plan_shards(names, shards, 500)
-        for outcome in score_batch.fn(batch, settings, {}, [fleets.night(NIGHT)])
+        for outcome in score_batch.fn(batch, settings, {}, [fleets.night(NIGHT)], shards, [])
     ]
 
 
 @pytest.fixture(scope="module")
 def nights(tmp_path_factory):
-    """The same night of the fleet without and with the poisoned sensors: (parts, outcomes) each."""
+    """The same night of the fleet without and with the poisoned sensors: (fleet, outcomes) each."""
     folder = tmp_path_factory.mktemp("poison")
     changes = {
         "scores": {"shards": 100},
@@ -106,12 +106,12 @@ def nights(tmp_path_factory):
     }
     runs = []
     for kind in ("clean", "poisoned"):
-        parts = fleets.make(folder / kind / "fleet", sensors=HEALTHY, days=6, **changes)
+        fleet = fleets.make(folder / kind / "fleet", sensors=HEALTHY, days=6, **changes)
         if kind == "poisoned":
             for name, poison in POISONS.items():
-                poison(parts.settings, name)
-        parts = open_parts(parts.settings)
-        runs.append((parts, score_all(parts)))
+                poison(fleet.settings, name)
+        fleet = open_fleet(fleet.settings)
+        runs.append((fleet, score_all(fleet)))
     return runs
 
 

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+import re
+from datetime import date, timedelta
 
 import fleets
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from prefect import flow, task
 from prefect.client.orchestration import get_client
 
-from flows import fanout
-from flows.fanout import fan_out, watching
-from flows.outcome import Outcome, ok
-from flows.plan import plan_sensors
+from flows.run import fanout
+from flows.run.fanout import fan_out, watching
+from flows.run.fleet import open_fleet
+from flows.run.names import artifact_key
+from flows.run.outcome import Outcome, ok
+from flows.run.plan import plan_sensors
 from paano.errors import ConfigError, RunFailed, StorageUnavailable
+from tests.storage import old_store
 
 pytestmark = pytest.mark.usefixtures("prefect")
 
@@ -51,9 +57,20 @@ def test_a_fleet_is_trained_and_scored_through_the_flows_and_a_rerun_changes_not
     assert fleets.objects(parts, "scores", "events", "mlflow/artifacts") == before
     assert all(len(parts.registry.versions(name)) == 1 for name in ("s00", "s01", "s02"))
 
-    assert "3 sensors: 3 ok" in artifacts("paano-score-summary")[-1]["data"]
-    assert "s00" in artifacts("paano-score-outcomes")[-1]["data"]
-    assert any(float(found["data"]) == 100.0 for found in artifacts("paano-score-progress"))
+    assert "3 sensors: 3 ok" in artifacts("paano-tiny-score-summary")[-1]["data"]
+    assert "s00" in artifacts("paano-tiny-score-outcomes")[-1]["data"]
+    assert any(float(found["data"]) == 100.0 for found in artifacts("paano-tiny-score-progress"))
+    with get_client(sync_client=True) as client:
+        names = {run.name for run in client.read_flow_runs(limit=20)}
+    assert f"tiny: score {fleets.night(7)}" in names, "two fleets on one server are told apart"
+
+
+@given(name=st.from_regex(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}", fullmatch=True))
+def test_an_artifact_key_has_only_letters_that_prefect_allows_and_is_of_one_fleet(name):
+    key = artifact_key(name, "score", "summary")
+    assert re.fullmatch(r"[a-z0-9-]+", key)
+    other = name.swapcase().replace("_", "-")
+    assert other == name or artifact_key(other, "score", "summary") != key
 
 
 def test_a_run_fails_above_the_tolerated_share_and_says_which_sensors(fleet):
@@ -156,7 +173,39 @@ def test_housekeeping_joins_closed_days_and_rows_stay_the_same(fleet):
     parts, file = fleet
     score(fleet_file=file, day=fleets.night(7))
     before = parts.scores.read_many(None, fleets.window_of(7))
+    parts.scores.store.delete([info.key for info in parts.scores.store.list()])
+    old_store.begin(parts.scores, 8)  # only version 0.1 wrote objects small enough to be joined
+    old_store.write(parts.scores, date.fromisoformat(fleets.night(7)), 8, before)
     today = (fleets.START + timedelta(days=40)).date().isoformat()
     done = housekeeping(fleet_file=file, today=today)
-    assert done["scores_objects_after"] == 1 <= done["scores_objects_before"]
-    assert parts.scores.read_many(None, fleets.window_of(7)).equals(before)
+    assert done["scores_objects_after"] == 1 < done["scores_objects_before"]
+    assert open_fleet(parts.settings).scores.read_many(None, fleets.window_of(7)).equals(before)
+
+
+def test_scoring_one_sensor_again_keeps_the_outcomes_of_the_whole_night(fleet):
+    from flows.pages.views import last_outcomes
+    from flows.score import score
+
+    parts, file = fleet
+    day = date.fromisoformat(fleets.night(7))
+    whole = score(fleet_file=file, day=day.isoformat())
+    assert sum(last_outcomes(parts.settings, day).values()) == 3
+    score(fleet_file=file, day=day.isoformat(), sensors=["s01"])
+    assert last_outcomes(parts.settings, day) == {k: v for k, v in whole.counts.items() if v}
+
+
+def test_outcomes_kept_by_the_version_before_still_count_until_a_sensor_is_run_again(fleet):
+    import polars as pl
+
+    from flows.run.report import last_outcomes
+    from flows.score import score
+
+    parts, file = fleet
+    day = date.fromisoformat(fleets.night(7))
+    old = parts.settings.folder / "runs" / "score" / f"{day}.parquet"
+    old.parent.mkdir(parents=True)
+    outcomes = ["failed: no history", "failed: no history", "skipped: no_model: few points"]
+    pl.DataFrame({"sensor": ["s00", "s01", "s02"], "outcome": outcomes, "batch": 1}).write_parquet(old)
+    assert last_outcomes(parts.settings, day) == {"failed": 2, "skipped": 1}
+    score(fleet_file=file, day=day.isoformat(), sensors=["s01"])
+    assert last_outcomes(parts.settings, day) == {"failed": 1, "skipped": 1, "ok": 1}

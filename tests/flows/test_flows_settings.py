@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from datetime import timedelta
 
 import pytest
 
-from flows.fleetfile import render
-from flows.settings import Settings, keys, variables
+from flows.settings.fleet_file import Settings, keys, variables
+from flows.settings.template import render
 from paano.config import PRESETS, PaAnoConfig
 from paano.errors import ConfigError
 
@@ -80,7 +81,7 @@ def test_a_variable_wins_over_the_file(monkeypatch):
 @pytest.mark.parametrize(("name", "value"), [("PAANO_RUN__WORKERZ", "2"), ("PAANO_RUN__WORKERS", "many")])
 def test_a_wrong_variable_is_refused_like_a_wrong_key(monkeypatch, name, value):
     monkeypatch.setenv(name, value)
-    with pytest.raises(ConfigError, match=r"run\.worker"):
+    with pytest.raises(ConfigError, match="PAANO_RUN__WORKER"):
         Settings.from_dict({})
 
 
@@ -119,7 +120,7 @@ def test_a_missing_or_broken_file_is_a_clear_error(tmp_path):
 
 
 def test_credentials_come_from_a_file_and_are_never_shown(tmp_path):
-    from flows.parts import storage_options
+    from flows.run.fleet import storage_options
 
     (tmp_path / "keys").write_text("[plant]\naws_access_key_id = AK\naws_secret_access_key = hush\n")
     settings = Settings.from_dict(
@@ -134,3 +135,35 @@ def test_credentials_come_from_a_file_and_are_never_shown(tmp_path):
 
 def test_the_fleet_file_is_plain_toml():
     assert tomllib.loads(render(Settings.from_dict({})))["fleet"]["name"] == "fleet"
+
+
+@pytest.mark.parametrize(
+    ("values", "says"),
+    [
+        ({"scores": {"url": "history/"}}, "scores.url = 'history/' is in the place of history.url"),
+        ({"scores": {"url": "history/scores"}}, "give each a folder of its own"),
+        ({"events": {"url": "scores"}}, "events.url = 'scores' is in the place of scores.url"),
+        ({"alarms": {"merge": "9999d"}}, "lower alarms.merge or raise alarms.longest"),
+        ({"alarms": {"longest": "9999d"}}, "less than or equal to 366 days"),
+    ],
+)
+def test_settings_that_would_spoil_a_store_or_run_for_minutes_are_refused(values, says):
+    with pytest.raises(ConfigError, match=re.escape(says)):
+        Settings.from_dict(values)
+
+
+def test_a_history_with_a_path_of_its_own_may_share_a_bucket_with_the_scores():
+    Settings.from_dict(
+        {"history": {"url": "s3://plant", "path": "raw/{sensor}"}, "scores": {"url": "s3://plant/scores"}}
+    )
+
+
+def test_a_wrong_variable_is_named_as_the_variable_and_lists_ask_for_json(monkeypatch):
+    monkeypatch.setenv("PAANO_RUN__WORKERS", "many")
+    monkeypatch.setenv("PAANO_HISTORY__CHANNELS", "a,b")
+    with pytest.raises(ConfigError) as caught:
+        Settings.from_dict({"alarms": {"budget": 0}})
+    said = str(caught.value)
+    assert "the variable PAANO_RUN__WORKERS = 'many'" in said
+    assert "the variable PAANO_HISTORY__CHANNELS = 'a,b'" in said and "write JSON" in said
+    assert "alarms.budget = 0" in said

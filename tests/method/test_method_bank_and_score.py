@@ -6,8 +6,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from paano.bank import Bank, assign, bank_size, build_bank, kmeans, nearest_members, push
-from paano.score import nearest_distance, spread, strided
+from paano.scoring.bank import Bank, assign, bank_size, build_bank, kmeans, nearest_members, push
+from paano.scoring.shape import nearest_distance, spread, strided
 from tests import oracle
 
 
@@ -37,8 +37,8 @@ def test_each_cluster_is_stood_for_by_its_real_member_nearest_the_centre():
 
 
 def test_the_centres_are_means_of_their_clusters_when_nothing_moves_any_more(monkeypatch):
-    monkeypatch.setattr("paano.bank.ROUNDS", 1000)
-    monkeypatch.setattr("paano.bank.SETTLED", 0.0)
+    monkeypatch.setattr("paano.scoring.bank.ROUNDS", 1000)
+    monkeypatch.setattr("paano.scoring.bank.SETTLED", 0.0)
     x = cloud(120)
     centres = kmeans(x, 8, seeded())
     assigned, _ = assign(x, centres)
@@ -50,8 +50,8 @@ def test_blocks_of_rows_change_nothing(monkeypatch):
     x = cloud(300)
     whole, starts = build_bank(x, np.arange(300), 30, seeded()), np.arange(300)
     scores = nearest_distance(x, whole, 3, starts=starts, exclude=5)
-    monkeypatch.setattr("paano.bank.BLOCK", 30 * 7)
-    monkeypatch.setattr("paano.score.BLOCK", 30 * 7)
+    monkeypatch.setattr("paano.scoring.bank.BLOCK", 30 * 7)
+    monkeypatch.setattr("paano.scoring.shape.BLOCK", 30 * 7)
     again = build_bank(x, starts, 30, seeded())
     assert np.array_equal(whole.position, again.position)
     assert torch.allclose(scores, nearest_distance(x, again, 3, starts=starts, exclude=5), atol=1e-6)
@@ -70,7 +70,7 @@ def test_centres_placed_by_a_sample_cover_as_well_as_those_placed_by_all(monkeyp
     x = cloud(4000)
     spreads = []
     for sample in (32, 1000):
-        monkeypatch.setattr("paano.bank.SAMPLE", sample)
+        monkeypatch.setattr("paano.scoring.bank.SAMPLE", sample)
         spreads.append(assign(x, kmeans(x, 40, seeded()))[1].sum().item())
     assert spreads[0] < 1.15 * spreads[1]
 
@@ -88,7 +88,7 @@ def test_no_block_is_larger_than_its_limit(monkeypatch):
             return out
 
         monkeypatch.setattr(torch, name, spy)
-    monkeypatch.setattr("paano.bank.BLOCK", 2_000)
+    monkeypatch.setattr("paano.scoring.bank.BLOCK", 2_000)
     x = cloud(5_000)
     build_bank(x, np.arange(5_000), 100, seeded())
     assert 0 < largest <= 2_000

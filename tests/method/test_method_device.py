@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from paano import PaAno, PaAnoConfig
-from paano.device import home_of, in_slices, pick_device, torch_threads
+from paano.device import data_device, in_slices, pick_device, torch_threads
 from paano.errors import ConfigError
-from paano.train import train
+from paano.network.train import train
 
 
 def test_torch_threads_are_put_back_after_nested_blocks_and_errors():
@@ -63,8 +63,8 @@ def test_every_index_is_done_once_even_when_memory_runs_out():
 
 
 def test_a_device_without_float64_keeps_the_series_on_the_cpu():
-    assert home_of(torch.device("mps")) == torch.device("cpu")
-    assert home_of(torch.device("cuda", 0)) == torch.device("cuda", 0)
+    assert data_device(torch.device("mps")) == torch.device("cpu")
+    assert data_device(torch.device("cuda", 0)) == torch.device("cuda", 0)
     assert pick_device(torch.device("cpu")) == torch.device("cpu")
 
 

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from paano.config import PaAnoConfig
-from paano.encoder import Encoder, Heads, embedding_size, layer_shapes, multiply_adds
+from paano.network.encoder import Encoder, Heads, embedding_size, layer_shapes, multiply_adds
 from tests import oracle
 
 
@@ -58,7 +58,7 @@ def test_the_encoder_is_the_slow_twin():
 @pytest.mark.parametrize("depth", [3, 4, 5])
 @pytest.mark.parametrize("channels", [1, 3, 20])
 def test_training_in_blocks_is_the_plain_function_and_its_gradient(depth, channels, monkeypatch):
-    monkeypatch.setattr("paano.blocked.BLOCK", 16)
+    monkeypatch.setattr("paano.network.blocked.BLOCK", 16)
     blocked, plain = (make(channels, torch.float64, width=0.125, depth=depth).train() for _ in range(2))
     x = torch.randn(45, 24, channels, generator=generator(), dtype=torch.float64)
     weights = torch.randn(45, 8, generator=generator(), dtype=torch.float64)
@@ -76,7 +76,7 @@ def test_training_in_blocks_is_the_plain_function_and_its_gradient(depth, channe
 def test_a_very_wide_series_is_trained_in_smaller_blocks(monkeypatch):
     encoder, x = make(40, width=0.0625).train(), torch.randn(10, 12, 40, generator=generator())
     h = encoder(x)
-    monkeypatch.setattr("paano.blocked.WIDEST", 1)
+    monkeypatch.setattr("paano.network.blocked.WIDEST", 1)
     assert torch.allclose(h, encoder(x), atol=1e-5)
 
 

@@ -5,7 +5,7 @@ import pytest
 
 from paano import PaAno, PaAnoConfig
 from paano.errors import SeriesError
-from paano.fused import fit_many
+from paano.network.fused import fit_many
 
 
 @pytest.fixture

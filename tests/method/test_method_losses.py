@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from paano.losses import (
+from paano.network.losses import (
     choose_negatives,
     draw_others,
     infonce_loss,

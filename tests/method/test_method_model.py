@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 import paano
 from paano import Detection, PaAno, PaAnoConfig
 from paano.errors import ConfigError, NotFitted, SeriesError, SeriesTooShort
+from paano.estimator import Estimator
 from paano.series import read_series, valid_starts
 from tests import oracle
 
@@ -47,9 +48,21 @@ def test_the_public_names_are_these():
         "detect",
         "update",
         "embed",
+        "expected",
+        "take_in",
         "save",
         "load",
         "training_scores",
+    }
+    conventions = {name for name in vars(Estimator) if not name.startswith("_")}
+    assert conventions - {"fit"} == {
+        "get_params",
+        "set_params",
+        "offset_",
+        "score_samples",
+        "decision_function",
+        "predict",
+        "fit_predict",
     }
 
 

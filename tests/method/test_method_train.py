@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from paano.config import PaAnoConfig
-from paano.encoder import Encoder
 from paano.errors import SeriesTooShort
 from paano.model import PaAno
-from paano.train import AdamW, draw_minibatches, learning_rate, pick
+from paano.network.encoder import Encoder
+from paano.network.train import AdamW, draw_minibatches, learning_rate, pick
 
 
 def seeded(seed=0):

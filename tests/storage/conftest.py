@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from storage.objects import StorageOptions, Store, open_store
+from storage.objects.store import StorageOptions, Store, open_store
 from tests.servers import S3, seaweed
 
 _NUMBER = itertools.count()

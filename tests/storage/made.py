@@ -51,7 +51,7 @@ def events(sensor, start=DAY, count=3):
             "severity": [2.5] * count,
             "length": [10] * count,
             "channels": [["pressure", "flow"], [], None][:count],
-            "kind": ["shape", "level", None][:count],
+            "cause": ["shape", "level", None][:count],
             "model_version": [1] * count,
         }
     )

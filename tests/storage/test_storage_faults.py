@@ -18,7 +18,7 @@ from paano.errors import (
     StorageUnavailable,
     Transient,
 )
-from storage.objects import StorageOptions, open_store
+from storage.objects.store import StorageOptions, open_store
 from tests.storage.proxy import line_to
 from tests.storage.workers import going
 
@@ -115,7 +115,7 @@ def test_a_short_fault_is_overcome_without_anybody_noticing(s3, line, monkeypatc
     store = open_store(s3.url("shaky"), dataclasses.replace(s3.options, endpoint=line.endpoint, attempts=2))
     store.put("x", b"1")
     line.mode = "busy"
-    monkeypatch.setattr("storage.objects.time.sleep", lambda seconds: setattr(line, "mode", "good"))
+    monkeypatch.setattr("storage.retry.time.sleep", lambda seconds: setattr(line, "mode", "good"))
     assert store.get("x") == b"1"
 
 
@@ -144,8 +144,8 @@ def test_a_folder_that_may_not_be_written_is_access_denied(tmp_path):
     script = (
         "import os, sys\n"
         "from paano.errors import AccessDenied\n"
-        "from storage.objects import open_store\n"
-        "import storage.local; os.setuid(65534)\n"
+        "from storage.objects.store import open_store\n"
+        "import storage.objects.local; os.setuid(65534)\n"
         "try: open_store(sys.argv[1]).put('x', b'1')\n"
         "except AccessDenied as error: print(error)\n"
     )
@@ -176,7 +176,7 @@ def test_a_disk_that_is_really_full_is_named(tmp_path):
     script = (
         "import resource, signal, sys\n"
         "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
-        "from storage.objects import open_store\n"
+        "from storage.objects.store import open_store\n"
         "from paano.errors import StorageFull\n"
         "store = open_store(sys.argv[1]); store.put('x', b'old')\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))\n"

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from storage.grid import EPOCH, Grid, infer_interval, micros, to_grid
+from storage.history.grid import EPOCH, Grid, infer_interval, micros, to_grid
 from storage.window import Window
 
 START = datetime(2026, 1, 1, tzinfo=UTC)

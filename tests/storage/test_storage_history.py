@@ -15,8 +15,8 @@ from paano.errors import (
     StorageUnavailable,
     UnknownSensor,
 )
-from storage.catalog import Catalog
-from storage.history import History, HistoryLayout, Reading, write_history
+from storage.history.catalog import Catalog
+from storage.history.reader import History, HistoryLayout, Reading, write_history
 from storage.window import Window
 
 DAY = date(2026, 1, 2)
@@ -124,7 +124,7 @@ def test_a_computed_path_lists_nothing(folder, monkeypatch):
 
 
 def test_only_the_needed_columns_and_row_groups_are_read(folder, monkeypatch):
-    from storage import parquet
+    from storage.history.bounded import BoundedFile
 
     frame = pl.concat([rows(f"s{n}", days=1, channels=("a", "b", "c")) for n in range(10)]).sort(
         "sensor", "ts"
@@ -132,14 +132,14 @@ def test_only_the_needed_columns_and_row_groups_are_read(folder, monkeypatch):
     out = io.BytesIO()
     frame.write_parquet(out, row_group_size=1440, statistics=True)
     folder.store().put("date=2026-01-01/x.parquet", out.getvalue())
-    read, original = [], parquet.read_groups
+    read, original = [], BoundedFile._read
 
-    def spy(file, columns, wanted):
-        table = original(file, columns, wanted)
+    def spy(file, groups, columns):
+        table = original(file, groups, columns)
         read.append((table.num_rows, sorted(table.column_names)))
         return table
 
-    monkeypatch.setattr(parquet, "read_groups", spy)
+    monkeypatch.setattr(BoundedFile, "_read", spy)
     history = History(folder.url, HistoryLayout(kind="long", values={"b": "pressure"}, interval=MINUTE))
     reading = history.read("s3", Window.day(date(2026, 1, 1)))
     assert read == [(1440, ["b", "sensor", "ts"])]
@@ -149,7 +149,7 @@ def test_only_the_needed_columns_and_row_groups_are_read(folder, monkeypatch):
 def test_a_large_object_is_read_in_parts_and_gives_the_same(place, monkeypatch):
     write_history(place.url, rows("a"), LAYOUTS["long"], place.options)
     whole = History(place.url, LAYOUTS["long"], place.options).read("a", Window.day(DAY))
-    monkeypatch.setattr("storage.rows.WHOLE", 100)
+    monkeypatch.setattr("storage.history.rows.WHOLE", 100)
     in_parts = History(place.url, LAYOUTS["long"], place.options).read("a", Window.day(DAY))
     assert in_parts.digest == whole.digest
 
@@ -234,7 +234,9 @@ def test_columns_of_the_wrong_kind_are_refused_with_sensor_and_object(folder, ki
 def test_a_column_that_is_asked_for_and_not_there_is_named(folder):
     put(folder.store(), "a/x.parquet", GOOD.drop("sensor"))
     layout = HistoryLayout(values={"pressure": "p"})
-    with pytest.raises(HistoryError, match=r"no column 'pressure', only ts, value; correct history\.values"):
+    with pytest.raises(
+        HistoryError, match=r"no column 'pressure', only ts, value; correct history\.channels"
+    ):
         History(folder.url, layout).read("a", Window.day(date(2026, 1, 1)))
 
 
@@ -341,8 +343,8 @@ def test_a_catalogue_is_read_from_csv_or_parquet(place):
     [
         ("name\na\n", "'sensor' is missing"),
         ("sensor\na\na\n", "twice"),
-        ("sensor,interval\na,often\n", "not an interval"),
-        ("sensor,interval\na,-5\n", "not an interval"),
+        ("sensor,interval\na,often\n", "such as"),
+        ("sensor,interval\na,-5\n", "such as"),
         ("sensor,enabled\na,maybe\n", "not true or false"),
         ('sensor,group\n"",x\n', "without a sensor id"),
     ],

@@ -5,10 +5,11 @@ from datetime import timedelta
 import polars as pl
 import pytest
 
-from storage.housekeeping import compact, retire
 from storage.keys import shard_key
-from storage.scores import ScoreStore
+from storage.tables.compaction import compact, retire
+from storage.tables.scores import ScoreStore
 from storage.window import Window
+from tests.storage import old_store
 from tests.storage.made import DAY, FLEET, night, scores
 
 NEXT = DAY + timedelta(days=1)
@@ -17,10 +18,7 @@ BOTH = Window.day(DAY, 2)
 
 @pytest.fixture
 def store(place):
-    store = ScoreStore(place.store(), shards=8)
-    for day in (DAY, NEXT):
-        store.update(night(day), Window.day(day))
-    return store
+    return old_store.make(ScoreStore(place.store()), 8, (DAY, NEXT))
 
 
 def keys(store):
@@ -46,8 +44,8 @@ def test_a_closed_day_becomes_one_object_with_the_same_rows(store):
 def test_a_joined_day_can_be_written_to_as_before(store):
     compact(store, before=NEXT)
     store.update(scores("a", version=7), Window.day(DAY))
-    shard = store.shard_of("b")
-    members = [s for s in FLEET if store.shard_of(s) == shard]
+    shard = store.shard_of("b", DAY)
+    members = [s for s in FLEET if store.shard_of(s, DAY) == shard]
     store.write_day(DAY, shard, pl.concat([scores(s, version=8) for s in members]))
     assert [key for key in keys(store) if "2026-01-02" in key] == ["date=2026-01-02/day.parquet"]
     versions = {s: store.read(s, Window.day(DAY))["model_version"][0] for s in FLEET}
@@ -56,7 +54,7 @@ def test_a_joined_day_can_be_written_to_as_before(store):
 
 def test_a_join_that_was_cut_short_shows_no_row_twice_and_is_finished_by_the_next(store):
     before = store.read_many(None, BOTH)
-    own = shard_key(DAY, store.shard_of("a"))
+    own = shard_key(DAY, store.shard_of("a", DAY))
     data = store.store.get(own)
     compact(store, before=NEXT)
     store.store.put(own, data)  # as if the removal had not come to this one
@@ -85,7 +83,7 @@ def test_days_older_than_they_must_be_kept_are_removed(store):
     assert retire(store, timedelta(days=30), today) == [DAY]
     assert store.read("a", Window.day(DAY)).height == 0
     assert store.read("a", Window.day(NEXT)).height > 0
-    assert ScoreStore(store.store).shards == 8  # the note of the shard count is never too old
+    assert ScoreStore(store.store).shards_on(NEXT) == 8  # the note is never too old
 
 
 class Interrupted:
@@ -111,8 +109,7 @@ class Interrupted:
 def test_a_writer_at_any_moment_of_a_join_loses_nothing(place):
     at, calls = 1, 2
     while at <= calls:
-        table = ScoreStore(place.store(f"scores-{at}"), shards=4)
-        table.update(night(DAY), Window.day(DAY))
+        table = old_store.make(ScoreStore(place.store(f"scores-{at}")), 4)
         expected = {sensor: 1 for sensor in FLEET} | {"a": 9}
 
         def write(table=table):
@@ -132,7 +129,7 @@ def test_a_writer_at_any_moment_of_a_join_loses_nothing(place):
 
 
 def test_a_row_taken_out_while_a_day_is_joined_does_not_come_back(store):
-    own = shard_key(DAY, store.shard_of("a"))
+    own = shard_key(DAY, store.shard_of("a", DAY))
     data = store.store.get(own)
     compact(store, before=NEXT)
     store.store.put(own, data)  # the join was cut short here

@@ -5,9 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paano.errors import ConfigError
+from storage.history.paths import folder_of, sensor_of
 from storage.keys import LONGEST, decode_id, encode_id, is_shortened, model_name, shard_of
-from storage.layout import folder_of, sensor_of
-from storage.objects import check_key
+from storage.objects.store import check_key
 
 HOSTILE = [
     *(

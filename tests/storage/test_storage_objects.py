@@ -1,21 +1,25 @@
 """What every store promises, on a folder, on S3 and in memory."""
 
+import errno
+import os
 import pickle
 import threading
+import uuid
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 
-from paano.errors import ConfigError, Conflict, ObjectMissing, StorageError
-from storage.objects import StorageOptions, open_store
+from paano.errors import ConfigError, Conflict, ObjectMissing, StorageError, StorageUnavailable
+from storage.objects.store import StorageOptions, open_store
 from tests.storage.workers import together
 
 
 @pytest.fixture(params=["folder", "bucket", "memory"])
 def store(request):
     if request.param == "memory":
-        return open_store(f"memory://test-{id(request)}")
+        return open_store(f"memory://test-{uuid.uuid4()}")
     return request.getfixturevalue(request.param).store()
 
 
@@ -150,3 +154,54 @@ def test_nothing_but_the_objects_lies_in_a_local_folder(tmp_path):
     store = open_store(str(tmp_path / "data"))
     store.put("date=2026-01-01/x.parquet", b"1")
     assert [p.name for p in (tmp_path / "data").rglob("*") if p.is_file()] == ["x.parquet"]
+
+
+def test_a_folder_of_another_machine_is_refused():
+    with pytest.raises(ConfigError, match="another-host"):
+        open_store("file://another-host/x")
+    assert open_store("file:///tmp/x%20y").url == "/tmp/x y"
+    assert open_store("file://localhost/tmp/x").url == "/tmp/x"
+
+
+def test_a_pipe_or_a_device_in_place_of_an_object_is_refused_and_does_not_hang(folder):
+    store = folder.store()
+    store.put("a", b"1")
+    os.mkfifo(store.root / "pipe")
+    (store.root / "zero").symlink_to("/dev/zero")
+    for key in ("pipe", "zero"):
+        for read in (store.get, store.open):
+            with pytest.raises(StorageError, match="not a regular file"):
+                read(key)
+    with pytest.raises(StorageError):
+        store.put("pipe", b"2", if_match="x")
+    assert store.get("a") == b"1"
+
+
+def test_a_mount_inside_a_store_is_written_to(folder, monkeypatch):
+    store, replace = folder.store(), Path.replace
+
+    def within_one_file_system(self, target):
+        if self.parent != Path(target).parent:
+            raise OSError(errno.EXDEV, "Invalid cross-device link")
+        return replace(self, target)
+
+    monkeypatch.setattr(Path, "replace", within_one_file_system)
+    etag = store.put("date=1/x", b"1")
+    store.put("date=1/x", b"2", if_match=etag)
+    assert store.get("date=1/x") == b"2"
+    assert [path.name for path in (store.root / "date=1").iterdir()] == ["x"]
+    left = store.root / "date=1" / ".half-9-dead"  # a writer was killed
+    left.write_bytes(b"half")
+    assert [info.key for info in store.list()] == ["date=1/x"]
+    os.utime(left, (0, 0))
+    store.put("date=1/y", b"3")
+    assert sorted(path.name for path in (store.root / "date=1").iterdir()) == ["x", "y"]
+
+
+def test_an_error_of_s3_names_the_endpoint_without_its_password(bucket):
+    with pytest.raises(ObjectMissing, match=f"nothing at {bucket.options.endpoint}: "):
+        bucket.store().get("nothing")
+    away = StorageOptions(endpoint="http://me:secret@127.0.0.1:9", key="k", secret="s", attempts=1)
+    with pytest.raises(StorageUnavailable, match=r"at http://127\.0\.0\.1:9: ") as caught:
+        open_store("s3://bucket/x", away).get("y")
+    assert "secret" not in str(caught.value)

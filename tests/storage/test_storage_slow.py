@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from paano import PaAno
-from storage.registry import Registry
+from storage.registry.registry import Registry
 from tests.servers import free_port, mlflow_server, postgres, postgres_bin
 from tests.storage.test_storage_registry import HOSTILE, empty_database, local, models  # noqa: F401
 

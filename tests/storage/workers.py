@@ -10,7 +10,7 @@ import sys
 from contextlib import contextmanager
 
 from paano.errors import Conflict
-from storage.objects import StorageOptions, open_store
+from storage.objects.store import StorageOptions, open_store
 
 
 def start(job, place, *more):
@@ -74,7 +74,7 @@ def put_for_ever(store):
 
 def score(store, sensor):
     """Write a day of one sensor."""
-    from storage.scores import ScoreStore
+    from storage.tables.scores import ScoreStore
     from storage.window import Window
     from tests.storage.made import DAY, scores
 
@@ -85,7 +85,7 @@ def score(store, sensor):
 
 def score_for_ever(store):
     """Write a day of the fleet as of version 1, then 2, then 1 …"""
-    from storage.scores import ScoreStore
+    from storage.tables.scores import ScoreStore
     from storage.window import Window
     from tests.storage.made import DAY, night
 
@@ -99,7 +99,7 @@ def score_for_ever(store):
 
 def register(store, tracking_uri, *more):
     """Register as champion: `folder sensor… [-- folder sensor…]`."""
-    from storage.registry import Registry
+    from storage.registry.registry import Registry
 
     registry = Registry(tracking_uri, store.url, "plant", f"{more[0]}-cache", store.options)
     registry.client.client  # noqa: B018

@@ -1,0 +1,654 @@
+"""What a night and a retraining cost beside their multiply-adds: the real flows on real servers.
+
+    python -m benchmarks.fleet --sensors 500 --points 288 [--store s3|local] [--layout sensor|long]
+                               [--engine local|dask|ray] [--what score|retrain] [--json]
+    python -m benchmarks.fleet --goals [--only NAME …]   # what fleet.json lacks
+    python -m benchmarks.fleet --report                  # benchmarks/FLEET.md and its chart from that file
+
+A run builds a fleet with history and registered models, starts S3, MLflow and Prefect servers beside it, and
+measures a usual night (the night before is there, its tail still provisional), the same night again, and the
+**floor**: the same `detect` calls on all cores, with models and history in memory. For a retraining the floor
+is the same `fit` calls. Floor and flow are measured in turns, so that a busy machine slows both.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import platform
+import statistics
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+HERE = Path(__file__).parent
+RESULTS, PAGE, CHART = HERE / "fleet.json", HERE / "FLEET.md", HERE / "fleet.svg"
+FIRST = date(2026, 3, 2)
+KINDS = 4  # different models; every sensor has one of them, saved under its own name
+LEARNED = 14  # days a model is made from
+BUCKET = "fleet"
+
+GOALS: dict[str, dict[str, Any]] = {
+    "night-100": {"sensors": 100, "points": 288},
+    "night-500": {"sensors": 500, "points": 288},
+    "night-500-minutes": {"sensors": 500, "points": 1440},
+    "night-2000": {"sensors": 2000, "points": 288},
+    "night-500-long": {"sensors": 500, "points": 288, "layout": "long"},
+    "night-500-dask": {"sensors": 500, "points": 288, "engine": "dask"},
+    "retrain-40": {"sensors": 40, "points": 288, "what": "retrain"},
+}
+
+
+@dataclass
+class Parts:
+    """Seconds of all threads by part of the work, S3 requests and bytes by store."""
+
+    seconds: Counter[str] = field(default_factory=Counter)
+    cpu: Counter[str] = field(default_factory=Counter)
+    requests: Counter[str] = field(default_factory=Counter)
+    read: Counter[str] = field(default_factory=Counter)
+    lock: Any = field(default_factory=threading.Lock)
+
+    @contextlib.contextmanager
+    def timed(self, part: str) -> Iterator[None]:
+        wall, cpu = time.perf_counter(), time.thread_time()
+        try:
+            yield
+        finally:
+            with self.lock:
+                self.seconds[part] += time.perf_counter() - wall
+                self.cpu[part] += time.thread_time() - cpu
+
+
+@contextlib.contextmanager
+def watched(parts: Parts) -> Iterator[None]:
+    """Time the parts of a night or a training in this process, and count what leaves it."""
+    from aiobotocore.client import AioBaseClient
+
+    from flows.run import nights, report
+    from flows.work.model import training
+    from flows.work.night import load as night_load
+    from flows.work.night import night
+    from paano.model import PaAno
+    from storage.registry.registry import Registry
+
+    send = AioBaseClient._make_api_call
+
+    async def counted(self: Any, operation: str, parameters: dict[str, Any]) -> Any:
+        answer = await send(self, operation, parameters)
+        store = (parameters.get("Key") or parameters.get("Prefix") or "other").split("/")[0]
+        with parts.lock:
+            parts.requests[store] += 1
+            if operation == "GetObject":
+                parts.read[store] += answer.get("ContentLength", 0)
+        return answer
+
+    def timed(part: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*arguments: Any, **named: Any) -> Any:
+            with parts.timed(part):
+                return function(*arguments, **named)
+
+        return call
+
+    places: list[tuple[Any, str, str]] = [
+        (PaAno, "detect", "compute"),
+        (PaAno, "fit", "compute"),
+        (night_load, "read_together", "reading"),
+        (night_load, "load_champions", "registry"),
+        (Registry, "champions", "registry"),
+        (Registry, "register", "registry"),
+        (night, "commit_scores", "committing"),
+        (night, "update_events", "events"),
+        (training, "review_model", "review"),
+        (nights, "missed_days", "committing"),
+        (report, "finish", "report"),
+    ]
+    held = [(place, name, getattr(place, name)) for place, name, _ in places if hasattr(place, name)]
+    AioBaseClient._make_api_call = counted
+    for place, name, part in places:
+        if hasattr(place, name):
+            setattr(place, name, timed(part, getattr(place, name)))
+    try:
+        yield
+    finally:
+        AioBaseClient._make_api_call = send
+        for place, name, function in held:
+            setattr(place, name, function)
+
+
+# -- the fleet -----------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Built:
+    """A fleet that is ready for a night."""
+
+    file: str
+    fleet: Any
+    names: list[str]
+    kept: list[tuple[str, Any]]  # the rows of the night that is still to come: sensor, frame
+    night: date
+
+
+def values_of(number: int, days: int, points: int) -> np.ndarray:
+    """A made-up series: the rhythm of its kind with noise of its own. float64 [days × points, 1].
+
+    Sensors of a kind have the model of that kind, so that most of them are quiet, as in a real night.
+    """
+    kind, noise = np.random.default_rng(number % KINDS), np.random.default_rng(number)
+    turns = np.arange(days * points) / points
+    slow, fast = kind.random(2)
+    shape = np.sin(2 * np.pi * (turns * (1 + number % KINDS) + slow)) + 0.4 * np.sin(
+        14 * np.pi * (turns + fast)
+    )
+    return (20 + 5 * shape + 0.3 * noise.standard_normal(len(turns)))[:, None]
+
+
+def build(folder: Path, wanted: argparse.Namespace, server: Any, tracking: str) -> Built:
+    """History of the days before the night, and a champion for every sensor."""
+    from flows.run.fleet import open_fleet, storage_options
+    from flows.settings.fleet_file import Settings
+    from flows.settings.template import render
+    from paano.model import PaAno
+    from storage.history.reader import write_history
+
+    url = f"s3://{BUCKET}/" if server else f"{folder}/"
+    values: dict[str, Any] = {
+        "fleet": {"name": "bench"},
+        "history": {"url": f"{url}history", "layout": wanted.layout, "lookback": f"{LEARNED}d"},
+        "scores": {"url": f"{url}scores"},
+        "events": {"url": f"{url}events"},
+        "registry": {
+            "tracking_uri": tracking,
+            "artifacts": f"{url}models",
+            "cache": str(folder / "cache"),
+        },
+        "run": {"url": f"{url}runs", "engine": wanted.engine, "workers": wanted.workers, "device": "cpu"},
+    }
+    settings = Settings.from_dict({**values, "folder": folder})
+    path = folder / "fleet.toml"
+    path.write_text(render(settings))
+    fleet = open_fleet(settings)
+    step = timedelta(days=1) / wanted.points
+    names = [f"sensor-{n:05d}" for n in range(wanted.sensors)]
+    days = LEARNED + 2 if wanted.what == "retrain" else 3
+    night = FIRST + timedelta(days=LEARNED + 1)
+    begin = datetime(night.year, night.month, night.day, tzinfo=UTC) - timedelta(days=days - 1)
+    layout = fleet.history.layout
+
+    def write(frames: list[tuple[str, Any]]) -> None:
+        import polars as pl
+
+        groups = [[frame] for _, frame in frames] if wanted.layout == "sensor" else [[f for _, f in frames]]
+        with ThreadPoolExecutor(8) as pool:
+            list(
+                pool.map(
+                    lambda some: write_history(
+                        settings.place(settings.history.url),
+                        pl.concat(some),
+                        layout,
+                        storage_options(settings),
+                    ),
+                    groups,
+                )
+            )
+
+    past, kept = [], []
+    for number, name in enumerate(names):
+        rows = frame_of(name, values_of(number, days, wanted.points), begin, step)
+        split = datetime(night.year, night.month, night.day, tzinfo=UTC)
+        past.append((name, rows.filter(rows["ts"] < split)))
+        kept.append((name, rows.filter(rows["ts"] >= split)))
+    write(past)
+    if wanted.what == "score":
+        models = [
+            PaAno(settings.config(seed=kind), device="cpu").fit(values_of(kind, LEARNED, wanted.points))
+            for kind in range(KINDS)
+        ]
+        register(fleet, names, models, step, begin)
+    else:
+        write(kept)
+        kept = []
+    built = Built(str(path), fleet, names, kept, night)
+    built.write = write  # type: ignore[attr-defined]  # the night comes when the one before is scored
+    return built
+
+
+def frame_of(name: str, values: np.ndarray, begin: datetime, step: timedelta) -> Any:
+    """The series as history rows."""
+    import polars as pl
+
+    stamps = np.datetime64(begin.replace(tzinfo=None), "us") + np.arange(len(values)) * np.timedelta64(step)
+    frame = pl.DataFrame({"ts": stamps, "c0": values[:, 0]})
+    return frame.with_columns(pl.col("ts").dt.replace_time_zone("UTC"), sensor=pl.lit(name))
+
+
+def register(fleet: Any, names: list[str], models: list[Any], step: timedelta, begin: datetime) -> None:
+    """A champion for every sensor: one of the few models, saved under the sensor's own name."""
+    from flows.work.model.training import save_version
+    from flows.work.model.version_facts import facts_of, recipe, tags_of
+    from storage.history.reader import Reading
+    from storage.registry.figures import VersionFigures
+    from storage.registry.registry import CHAMPION
+
+    def one(item: tuple[int, str]) -> None:
+        number, name = item
+        model = models[number % len(models)]
+        past = Reading(name, begin, step, np.zeros((2, 1)), ["c0"])
+        facts = facts_of(past, "trained")
+        save_version(
+            fleet,
+            model,
+            facts,
+            tags_of(facts, model.config, recipe("trained", past, model.config)),
+            "",
+            CHAMPION,
+            VersionFigures(),
+        )
+
+    for item in enumerate(names):  # one after the other: `save` sets the facts of the shared model
+        one(item)
+
+
+# -- measuring -----------------------------------------------------------------------------------------------
+
+
+def floor_of_night(built: Built, cores: int) -> float:
+    """Seconds of the `detect` calls of the night on all cores, everything else at hand."""
+    from flows.run.days import day_window
+    from flows.work.night.compute import EPOCH, as_far_as_it_goes
+    from flows.work.night.load import load_night
+    from paano.device import torch_threads
+
+    fleet, window, spent = built.fleet, day_window(built.fleet.settings, built.night), 0.0
+    versions = fleet.registry.champions(built.names)
+    for first in range(0, len(built.names), 100):
+        some = built.names[first : first + 100]
+        champions, readings = load_night(fleet, window, some, versions)
+        jobs = [
+            (champions[name], as_far_as_it_goes(readings[name].cut(champions[name].reach(window)), window))
+            for name in some
+        ]
+
+        def work(job: tuple[Any, Any]) -> None:
+            champion, near = job
+            champion.model.detect(near.values, origin=(near.start - EPOCH) // near.interval)
+
+        with torch_threads(1), ThreadPoolExecutor(cores) as pool:
+            began = time.perf_counter()
+            list(pool.map(work, jobs))
+            spent += time.perf_counter() - began
+    return spent
+
+
+def floor_of_training(built: Built, cores: int) -> float:
+    """Seconds of the `fit` calls of the retraining on all cores, the history at hand."""
+    from flows.run.days import day_window
+    from flows.work.model.training_history import begun, hold_out, sensor_config
+    from paano import PaAno
+    from paano.device import torch_threads
+    from storage.window import Window
+
+    settings = built.fleet.settings
+    end = day_window(settings, built.night).end
+    window = Window(end - settings.history.lookback, end)
+    readings = built.fleet.history.read_many(built.names, window)
+    jobs = []
+    for name in built.names:
+        config = sensor_config(settings, name)
+        jobs.append((config, hold_out(begun(readings[name]), settings, config)[0].values))
+    with torch_threads(1), ThreadPoolExecutor(cores) as pool:
+        began = time.perf_counter()
+        list(pool.map(lambda job: PaAno(job[0], device="cpu").fit(job[1]), jobs))
+        return time.perf_counter() - began
+
+
+def measure(wanted: argparse.Namespace) -> dict[str, Any]:
+    """All figures of one fleet."""
+    import joblib
+
+    cores = int(joblib.cpu_count())
+    with contextlib.ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="paano-bench-")))
+        server, tracking = start_servers(stack, folder, wanted)
+        built = build(folder, wanted, server, tracking)
+        return (
+            run_score(built, wanted, cores) if wanted.what == "score" else run_retrain(built, wanted, cores)
+        )
+
+
+def start_servers(stack: contextlib.ExitStack, folder: Path, wanted: argparse.Namespace) -> tuple[Any, str]:
+    """S3, MLflow and Prefect servers beside this process; the S3 server and the registry's address."""
+    from flows.processes.servers import make_bucket, mlflow_server, prefect_server, s3_server
+
+    server = None
+    environment: dict[str, str] = {}
+    if wanted.store == "s3":
+        server = stack.enter_context(s3_server(folder / "s3"))
+        environment = server.environment
+        os.environ.update(environment)
+        make_bucket(server, BUCKET)
+    root = f"s3://{BUCKET}/mlflow" if server else str(folder / "mlflow-artifacts")
+    # A server takes no file:// sources, so a local fleet has its registry beside it.
+    tracking = stack.enter_context(mlflow_server(folder / "mlflow", root, environment)) if server else ""
+    os.environ.setdefault("PREFECT_HOME", str(folder / "prefect-home"))
+    os.environ["PREFECT_LOGGING_LEVEL"] = "ERROR"
+    os.environ["PREFECT_API_URL"] = stack.enter_context(prefect_server(folder / "prefect", environment))
+    return server, tracking
+
+
+def run_score(built: Built, wanted: argparse.Namespace, cores: int) -> dict[str, Any]:
+    """A usual night, the same again, and the floor between them."""
+    from flows.score import score
+
+    score(fleet_file=built.file, day=(built.night - timedelta(days=1)).isoformat())
+    built.write(built.kept)  # type: ignore[attr-defined]
+    history = history_bytes(built)
+    floors = [floor_of_night(built, cores)]
+    runs, parts = [], []
+    for _ in range(2):
+        part = Parts()
+        began, cpu = time.perf_counter(), time.process_time()
+        with watched(part), peak_memory() as memory:
+            report = score(fleet_file=built.file, day=built.night.isoformat())
+        runs.append((time.perf_counter() - began, time.process_time() - cpu, memory))
+        parts.append(part)
+        assert report.counts["failed"] == 0, report.counts
+        floors.append(floor_of_night(built, cores))
+    objects = {
+        kind: sum(1 for info in store.store.list(f"date={built.night}") if info.key.endswith(".parquet"))
+        for kind, store in (("scores", built.fleet.scores), ("events", built.fleet.events))
+    }
+    return figures(wanted, cores, floors, runs, parts[0], objects, history)
+
+
+def run_retrain(built: Built, wanted: argparse.Namespace, cores: int) -> dict[str, Any]:
+    """A first training of all sensors, and the floor before and after it."""
+    from flows.retrain import retrain
+    from flows.run.days import day_window
+
+    as_of = day_window(built.fleet.settings, built.night).end.isoformat()
+    floors, part = [floor_of_training(built, cores)], Parts()
+    began, cpu = time.perf_counter(), time.process_time()
+    with watched(part), peak_memory() as memory:
+        report = retrain(fleet_file=built.file, as_of=as_of, sensors=built.names)
+    runs = [(time.perf_counter() - began, time.process_time() - cpu, memory)]
+    assert report.counts["failed"] == 0, report.counts
+    floors.append(floor_of_training(built, cores))
+    return figures(wanted, cores, floors, runs, part, {}, history_bytes(built))
+
+
+def history_bytes(built: Built) -> int:
+    """The size of the history objects that the night has to read: its day and the day before."""
+    days = [f"date={built.night - timedelta(days=n)}" for n in (0, 1)]
+    return sum(info.size for info in built.fleet.history.store.list() if any(day in info.key for day in days))
+
+
+def figures(
+    wanted: argparse.Namespace,
+    cores: int,
+    floors: list[float],
+    runs: list[tuple[float, float, dict[str, float]]],
+    part: Parts,
+    objects: dict[str, int],
+    history: int,
+) -> dict[str, Any]:
+    """The figures by name."""
+    seconds, cpu, memory = runs[0]
+    floor, sensors = statistics.median(floors), wanted.sensors
+    measured = sum(part.seconds.values())
+    shares = {name: round(value / (seconds * cores), 3) for name, value in sorted(part.seconds.items())}
+    shares["prefect and idle"] = round(max(0.0, 1 - measured / (seconds * cores)), 3)
+    stores = {"history": part.requests["history"], "models": part.requests["models"]}
+    return {
+        **{key: getattr(wanted, key) for key in ("sensors", "points", "store", "layout", "engine", "what")},
+        "machine": f"{platform.machine()}, {cores} cores, Python {platform.python_version()}",
+        "load": round(os.getloadavg()[0], 1),
+        "seconds": round(seconds, 2),
+        "floor_seconds": round(floor, 2),
+        "floors": [round(each, 2) for each in floors],
+        "ratio": round(seconds / floor, 3),
+        "overhead_ms": round(1000 * (seconds - floor) / sensors, 2),
+        "again": round(runs[1][0] / seconds, 3) if len(runs) > 1 else None,
+        "sensors_per_second": round(sensors / seconds, 1),
+        "points_per_second": round(sensors * wanted.points / seconds),
+        "cpu_seconds": round(cpu, 2),
+        "cores_busy": round(cpu / seconds / cores, 3),
+        "parts_seconds": {name: round(value, 2) for name, value in part.seconds.most_common()},
+        "parts_cpu_seconds": {name: round(value, 2) for name, value in part.cpu.most_common()},
+        "shares": shares,
+        "objects": objects,
+        "requests": dict(part.requests),
+        "requests_per_sensor": round(sum(stores.values()) / sensors, 2),
+        "bytes_ratio": round(part.read["history"] / history, 3) if history and part.read["history"] else None,
+        "peak_mb": memory,
+    }
+
+
+@contextlib.contextmanager
+def peak_memory() -> Iterator[dict[str, float]]:
+    """The highest resident memory in MB of this process and of its children, looked at every 0.2 s."""
+    import psutil
+
+    peak: dict[str, float] = {}
+    over = threading.Event()
+
+    def look() -> None:
+        me = psutil.Process()
+        while not over.wait(0.2):
+            for process in [me, *me.children(recursive=True)]:
+                with contextlib.suppress(psutil.NoSuchProcess, psutil.AccessDenied):
+                    name = "worker" if process == me else name_of(process)
+                    peak[name] = max(peak.get(name, 0.0), round(process.memory_info().rss / 2**20))
+
+    watcher = threading.Thread(target=look, daemon=True)
+    watcher.start()
+    try:
+        yield peak
+    finally:
+        over.set()
+        watcher.join(5)
+
+
+def name_of(process: Any) -> str:
+    """What a child process is, by its command."""
+    command = " ".join(process.cmdline())
+    for word, name in (
+        ("weed", "s3"),
+        ("mlflow", "mlflow"),
+        ("prefect server", "prefect"),
+        ("prefect", "prefect"),
+    ):
+        if word in command:
+            return name
+    return "engine"
+
+
+# -- goals and report ----------------------------------------------------------------------------------------
+
+
+def known_results() -> dict[str, Any]:
+    """What was measured before, by goal."""
+    return json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+
+
+def run_goals(only: list[str]) -> None:
+    """Measure every goal that is not known, each in a process of its own; keep what is done."""
+    import subprocess
+
+    for name, asked in GOALS.items():
+        if only and name not in only:
+            continue
+        if not only and name in known_results():
+            continue
+        options = [text for key, value in asked.items() for text in (f"--{key}", str(value))]
+        print(f"{name}: {' '.join(options)}", file=sys.stderr)
+        done = subprocess.run(
+            [sys.executable, "-m", "benchmarks.fleet", *options, "--json"], stdout=subprocess.PIPE, text=True
+        )
+        if done.returncode:
+            print(f"{name}: failed with code {done.returncode}", file=sys.stderr)
+            continue
+        kept = known_results() | {name: json.loads(done.stdout.strip().splitlines()[-1])}
+        RESULTS.write_text(json.dumps(kept, indent=1) + "\n")
+
+
+def goal_rows(found: dict[str, Any]) -> list[tuple[str, str, str, bool]]:
+    """(goal, wanted, measured, reached) of everything that was measured."""
+    rows: list[tuple[str, str, str, bool]] = []
+    night, minutes, large = (found.get(n) for n in ("night-500", "night-500-minutes", "night-2000"))
+    if night:
+        reached = night["ratio"] <= 1.6 and night["overhead_ms"] <= 8
+        text = f"{night['ratio']:.2f} ×, {night['overhead_ms']:.1f} ms"
+        rows.append(("500 × 288", "≤ 1.6 × floor, ≤ 8 ms per sensor", text, reached))
+    if minutes:
+        rows.append(("500 × 1,440", "≤ 1.25 × floor", f"{minutes['ratio']:.2f} ×", minutes["ratio"] <= 1.25))
+    if night and large:
+        share = (large["seconds"] / 2000) / (night["seconds"] / 500)
+        rows.append(("2,000 × 288", "cost per sensor within 10 % of 500", f"{share:.2f} ×", share <= 1.1))
+    if night:
+        rows.append(
+            ("the same night again", "≤ 0.6 of the first", f"{night['again']:.2f}", night["again"] <= 0.6)
+        )
+    if train := found.get("retrain-40"):
+        rows.append(("retraining 40", "≤ 1.25 × floor", f"{train['ratio']:.2f} ×", train["ratio"] <= 1.25))
+    if night:
+        busy, memory = night["cores_busy"], night["peak_mb"].get("worker", 0)
+        rows.append(("cores busy", "≥ 90 %", f"{busy:.0%}", busy >= 0.9))
+        flat = large["peak_mb"].get("worker", 0) if large else memory
+        rows.append(
+            ("memory of a worker", "< 1.5 GB, flat to 2,000", f"{memory:.0f}, {flat:.0f} MB", flat < 1536)
+        )
+        rows.append(
+            (
+                "requests per sensor",
+                "≤ 3",
+                f"{night['requests_per_sensor']:.2f}",
+                night["requests_per_sensor"] <= 3,
+            )
+        )
+        most = max(night["objects"].values(), default=0)
+        rows.append(("objects per night", "≤ sensors / 32 + 4", f"{most}", most <= 500 / 32 + 4))
+    if long := found.get("night-500-long"):
+        ratio = long["bytes_ratio"] or 0.0
+        rows.append(("long tables, bytes read", "≤ 1.2 × their size", f"{ratio:.2f} ×", ratio <= 1.2))
+    return rows
+
+
+def write_report() -> None:
+    """FLEET.md and its chart from the results."""
+    found = known_results()
+    rows = goal_rows(found)
+    lines = [
+        "# What a night costs beside its multiply-adds",
+        "",
+        "Made by `python -m benchmarks.fleet --goals` and `--report`; the figures are in `fleet.json`.",
+        "The floor is the same `detect` (or `fit`) calls on all cores with models and history in memory,",
+        "measured in the same run.",
+        "",
+        *sorted({f"Machine: {result['machine']}." for result in found.values()}),
+        "",
+        "| goal | wanted | measured | reached |",
+        "|---|---|---|---|",
+        *(
+            f"| {goal} | {wanted} | {text} | {'yes' if reached else 'no'} |"
+            for goal, wanted, text, reached in rows
+        ),
+        "",
+        "![seconds by part](fleet.svg)",
+        "",
+        "| fleet | seconds | floor | ratio | per sensor | again | cores busy | worker MB | requests each |",
+        "|---|---|---|---|---|---|---|---|---|",
+    ]
+    for name, r in found.items():
+        again = "–" if r["again"] is None else f"{r['again']:.2f}"
+        cells = [
+            name,
+            f"{r['seconds']:.1f}",
+            f"{r['floor_seconds']:.1f}",
+            f"{r['ratio']:.2f}",
+            f"{r['overhead_ms']:.1f} ms",
+            again,
+            f"{r['cores_busy']:.0%}",
+            f"{r['peak_mb'].get('worker', 0):.0f}",
+            f"{r['requests_per_sensor']:.2f}",
+        ]
+        lines.append(f"| {' | '.join(cells)} |")
+    lines += ["", "Seconds of all threads by part:", ""]
+    for name, r in found.items():
+        lines.append(f"- {name}: " + ", ".join(f"{part} {s:.1f}" for part, s in r["parts_seconds"].items()))
+    PAGE.write_text("\n".join(lines) + "\n")
+    CHART.write_text(chart(found))
+
+
+def chart(found: dict[str, Any]) -> str:
+    """Bars of flow and floor for every result, as SVG."""
+    colours = {"floor": "#4878a8", "beside it": "#d98c3f"}
+    widest = max((r["seconds"] for r in found.values()), default=1.0)
+    parts = []
+    for n, (name, r) in enumerate(found.items()):
+        y, scale = 30 + 34 * n, 520 / widest
+        floor = min(r["floor_seconds"], r["seconds"])
+        parts.append(f'<text x="150" y="{y + 14}" text-anchor="end">{name}</text>')
+        parts.append(
+            f'<rect x="160" y="{y}" width="{floor * scale:.1f}" height="20" fill="{colours["floor"]}"/>'
+        )
+        parts.append(
+            f'<rect x="{160 + floor * scale:.1f}" y="{y}" width="{(r["seconds"] - floor) * scale:.1f}" '
+            f'height="20" fill="{colours["beside it"]}"/>'
+        )
+        parts.append(f'<text x="{168 + r["seconds"] * scale:.1f}" y="{y + 14}">{r["seconds"]:.1f} s</text>')
+    height = 60 + 34 * len(found)
+    legend = "".join(
+        f'<rect x="{160 + 140 * n}" y="8" width="12" height="12" fill="{colour}"/>'
+        f'<text x="{178 + 140 * n}" y="18">{name}</text>'
+        for n, (name, colour) in enumerate(colours.items())
+    )
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 800 {height}" font-family="sans-serif" '
+        f'font-size="13"><rect width="800" height="{height}" fill="white"/>{legend}{"".join(parts)}</svg>\n'
+    )
+
+
+def main() -> None:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.fleet", description=__doc__.splitlines()[0])
+    parser.add_argument("--sensors", type=int, default=100)
+    parser.add_argument("--points", type=int, default=288, help="per sensor and day")
+    parser.add_argument("--store", choices=["s3", "local"], default="s3")
+    parser.add_argument("--layout", choices=["sensor", "long"], default="sensor")
+    parser.add_argument("--engine", choices=["local", "dask", "ray"], default="local")
+    parser.add_argument("--workers", type=int, default=0, help="0: one per core")
+    parser.add_argument("--what", choices=["score", "retrain"], default="score")
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--goals", action="store_true", help="measure what benchmarks/fleet.json lacks")
+    parser.add_argument("--only", nargs="*", default=[], help="of the goals, these, also if they are known")
+    parser.add_argument("--report", action="store_true", help="write benchmarks/FLEET.md")
+    wanted = parser.parse_args()
+    if wanted.goals or wanted.only:
+        run_goals(wanted.only)
+    if wanted.report or wanted.goals or wanted.only:
+        write_report()
+        return
+    result = measure(wanted)
+    if wanted.json:
+        print(json.dumps(result))
+    else:
+        for name, value in result.items():
+            print(f"{name:22} {value}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,254 @@
+"""How exactly events say when a fault was: version 0.1.0 and now, side by side.
+
+    python -m benchmarks.localise [--json]          the demo fleet, and every fault × sensor kind × 3 seeds
+    python -m benchmarks.localise --labelled 20     also labelled segments of so many of the 110 series
+    python -m benchmarks.localise --seeds 1 --kinds daily,pump      a part of it
+
+`before` is the preset `default` of version 0.1.0, whose events were the stretches of rows over the threshold;
+`now` is the preset of now, with the edges of `paano.alarms.edges`. Both at the default budget.
+
+    iou                       median overlap of event and fault (intersection over union)
+    start_error, end_error    median, in points
+    spike_length              median length of the events of spikes, in points
+    found, faults             found: an event touches the fault or the patch beside it; of several events the
+                              one that overlaps it most counts
+    false_alarms, beside      events that touch no fault nor the patch beside one; that overlap no fault
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from paano import PaAno, PaAnoConfig
+from paano.alarms.edges import find_edges
+from paano.alarms.events import find_events
+from paano.device import torch_threads
+from paano.evaluation.inject import kinds_for, put_fault
+from paano.evaluation.synth import FAULT_ROWS, FIRST_DAY, KINDS, NEW_PATCHES, Clock, make_fleet
+
+INTERVAL = timedelta(minutes=5)
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+DAYS, NIGHTS = 21, 3  # of the demo
+BUDGET = 1.0
+APART = 500  # rows that a planted fault has for itself
+FORMER: dict[str, Any] = {"neighbours": 3, "next_value": "none", "keep": 0}  # default in version 0.1.0
+GOALS = {"iou": "at least 0.60", "start_error": "at most 8", "spike_length": "at most 12"}
+
+Span = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Case:
+    """One sensor with known faults: rows of `values` from `train` on are scored."""
+
+    values: np.ndarray
+    train: int
+    faults: list[tuple[str, int, int]]  # kind, first and last row
+
+
+def demo_cases() -> Iterator[Case]:
+    """The sensors of `paano demo` that have a model."""
+    scored = int(timedelta(days=NIGHTS) / INTERVAL)
+    for sensor in make_fleet(12, DAYS, INTERVAL, seed=0, start=FIRST_DAY, nights=NIGHTS):
+        if len(sensor.values) > scored + 5 * 96:
+            rows = [
+                (f.kind, (f.start - sensor.start) // INTERVAL, (f.end - sensor.start) // INTERVAL)
+                for f in sensor.faults
+            ]
+            yield Case(sensor.values, len(sensor.values) - scored, rows)
+
+
+def planted_cases(kinds: Sequence[str], seeds: int) -> Iterator[Case]:
+    """Every fault kind once in a sensor of every kind; a fault that changes nothing is not planted."""
+    for kind in kinds:
+        for seed in range(seeds):
+            rng = np.random.default_rng([seed, sorted(KINDS).index(kind), 77])
+            signal, _ = KINDS[kind]
+            train = NEW_PATCHES * 96 if kind == "new" else int(timedelta(days=DAYS - NIGHTS) / INTERVAL)
+            channels = len(signal(Clock.of(FIRST_DAY, 50, INTERVAL), np.random.default_rng(0))[0])
+            faults = kinds_for(channels)
+            rows = train + 192 + APART * len(faults) + 96
+            _, values = signal(Clock.of(FIRST_DAY, rows, INTERVAL), rng)
+            planted = []
+            for i, fault in enumerate(rng.permutation(faults).tolist()):
+                first = train + 192 + i * APART + int(rng.integers(0, APART - FAULT_ROWS[fault] - 250))
+                last = first + FAULT_ROWS[fault] - 1
+                before = values[first : last + 1].copy()
+                put_fault(
+                    values, fault, first, FAULT_ROWS[fault], rng, channels=[int(rng.integers(channels))]
+                )
+                if not np.allclose(before, values[first : last + 1], equal_nan=True):
+                    planted.append((fault, first, last))
+            yield Case(values, train, planted)
+
+
+def labelled_cases(files: int) -> Iterator[Case]:
+    """Labelled segments after the training rows of the smallest of the 110 labelled series."""
+    from benchmarks.accuracy import data_folder
+    from paano.evaluation.protocol import read_series
+
+    folders = (data_folder() / name for name in ("TSB-AD-U-Tuning", "TSB-AD-U-Extra"))
+    paths: list[Path] = sorted(
+        (path for folder in folders for path in folder.glob("*.csv")), key=lambda p: (p.stat().st_size, p)
+    )
+    for path in paths[:files]:
+        series = read_series(path)
+        edges = np.flatnonzero(np.diff(np.concatenate([[0], series.labels, [0]]).astype(int)))
+        segments = [("", int(a), int(b) - 1) for a, b in edges.reshape(-1, 2) if a >= series.train_rows]
+        yield Case(series.values, series.train_rows, segments)
+
+
+def events_of(case: Case, stride: int = 1) -> dict[str, list[Span]]:
+    """Events of the rows after training as (first, last) row, `before` and `now`."""
+    return {
+        "before": _events(case, PaAnoConfig.preset("default", stride=stride, **FORMER), second_look=False),
+        "now": _events(case, PaAnoConfig.preset("default", stride=stride), second_look=True),
+    }
+
+
+def _events(case: Case, config: PaAnoConfig, second_look: bool) -> list[Span]:
+    model = PaAno(config, "cpu").fit(case.values[: case.train])
+    lead = min(case.train, 2 * config.context)
+    values = case.values[case.train - lead :]
+    found = model.detect(values)
+    ts = np.datetime64(0, "us") + np.arange(len(values)) * np.timedelta64(INTERVAL)
+    tonight = np.arange(len(values)) >= lead
+
+    def edges(start: datetime, end: datetime, version: int | None) -> list[tuple[datetime, datetime]]:
+        first, last = ((moment - EPOCH) // INTERVAL for moment in (start, end))
+        return [
+            (EPOCH + a * INTERVAL, EPOCH + b * INTERVAL) for a, b in find_edges(model, values, first, last)
+        ]
+
+    events = find_events(
+        ts[tonight],
+        found.score[tonight],
+        found.status[tonight],
+        model.calibration.threshold(BUDGET, INTERVAL.total_seconds()),
+        sensor="sensor",
+        merge=model.calibration.merge,
+        interval=INTERVAL,
+        edges=edges if second_look else None,
+    )
+    shift = case.train - lead
+    return [((e.start - EPOCH) // INTERVAL + shift, (e.end - EPOCH) // INTERVAL + shift) for e in events]
+
+
+def overlap(event: Span, fault: Span) -> float:
+    """Intersection over union, in rows.
+
+    >>> overlap((0, 9), (5, 14))
+    0.3333333333333333
+    """
+    common = min(event[1], fault[1]) - max(event[0], fault[0]) + 1
+    return max(common, 0) / (max(event[1], fault[1]) - min(event[0], fault[0]) + 1)
+
+
+def near(event: Span, fault: Span, margin: int) -> bool:
+    return event[0] <= fault[1] + margin and event[1] >= fault[0] - margin
+
+
+@dataclass
+class Tally:
+    """What was found over many cases."""
+
+    faults: int = 0
+    false_alarms: int = 0
+    beside: int = 0
+    rows: list[tuple[str, float, int, int, int]] | None = None  # kind, overlap, start and end error, length
+
+    def add(self, events: list[Span], faults: list[tuple[str, int, int]], patch: int = 96) -> None:
+        self.rows = self.rows or []
+        self.faults += len(faults)
+        for kind, first, last in faults:
+            fault = (first, last)
+            hits = [event for event in events if near(event, fault, patch)]
+            if hits:
+                best = max(hits, key=lambda event: (overlap(event, fault), -abs(event[0] - fault[0])))
+                self.rows.append(
+                    (
+                        kind,
+                        overlap(best, fault),
+                        abs(best[0] - first),
+                        abs(best[1] - last),
+                        best[1] - best[0] + 1,
+                    )
+                )
+        for event in events:
+            self.false_alarms += not any(near(event, (a, b), patch) for _, a, b in faults)
+            self.beside += not any(near(event, (a, b), 0) for _, a, b in faults)
+
+    def figures(self) -> dict[str, float | int | None]:
+        rows = self.rows or []
+        spikes = [row[4] for row in rows if row[0] == "spike"]
+
+        def middle(values: list[float] | list[int]) -> float | None:
+            return round(float(np.median(values)), 3) if values else None
+
+        return {
+            "iou": middle([row[1] for row in rows]),
+            "start_error": middle([row[2] for row in rows]),
+            "end_error": middle([row[3] for row in rows]),
+            "spike_length": middle(spikes),
+            "found": len(rows),
+            "faults": self.faults,
+            "false_alarms": self.false_alarms,
+            "beside": self.beside,
+        }
+
+
+def measure(cases: Iterator[Case], stride: int = 1) -> dict[str, Any]:
+    """Figures of both ways over all cases."""
+    tallies = {"before": Tally(), "now": Tally()}
+    began = time.perf_counter()
+    for case in cases:
+        for name, events in events_of(case, stride).items():
+            tallies[name].add(events, case.faults)
+    seconds = round(time.perf_counter() - began, 1)
+    return {name: tally.figures() for name, tally in tallies.items()} | {"seconds": seconds}
+
+
+def main(arguments: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--json", action="store_true", help="one object on standard output")
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--kinds", default=",".join(kind for kind in KINDS if kind != "short"))
+    parser.add_argument("--labelled", type=int, default=0, help="so many labelled series, the smallest first")
+    parser.add_argument("--only", choices=("demo", "planted", "labelled"), help="only this part")
+    options = parser.parse_args(arguments)
+    unknown = [kind for kind in options.kinds.split(",") if kind not in KINDS]
+    if unknown:
+        parser.error(f"unknown sensor kind {unknown[0]!r}; known: {', '.join(KINDS)}")
+    parts = {
+        "demo": lambda: measure(demo_cases()),
+        "planted": lambda: measure(planted_cases(options.kinds.split(","), options.seeds)),
+        "labelled": lambda: measure(labelled_cases(options.labelled), stride=4),
+    }
+    if not options.labelled:
+        del parts["labelled"]
+    found: dict[str, Any] = {"goals": GOALS}
+    with torch_threads(1):
+        for name, run in parts.items():
+            if options.only in (None, name):
+                found[name] = run()
+                if not options.json:
+                    print(f"\n{name} ({found[name]['seconds']} s)")
+                    keys = list(found[name]["now"])
+                    print("        " + " ".join(f"{key:>12}" for key in keys))
+                    for way in ("before", "now"):
+                        print(f"{way:8}" + " ".join(f"{found[name][way][key]!s:>12}" for key in keys))
+    if options.json:
+        print(json.dumps(found, indent=1))
+
+
+if __name__ == "__main__":
+    main()

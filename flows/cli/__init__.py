@@ -1,0 +1,1 @@
+"""The `paano` command: `app.py` lists the commands, `console.py` has what they share."""

@@ -1,0 +1,1 @@
+"""`paano evaluate`: the TSB-AD protocol on labelled files, and injected faults on unlabelled history."""

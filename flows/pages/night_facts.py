@@ -1,0 +1,221 @@
+"""What a night was like: numbers against the usual night, cells of the map, sensors that need a look."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date, datetime, timedelta
+from statistics import median
+from typing import Any
+
+import polars as pl
+
+from flows.pages.views import EventRow, events
+from flows.run.days import day_window
+from flows.run.fleet import Fleet
+from flows.run.outcome import State
+from flows.run.report import night_outcomes
+from flows.settings.duration import spell
+from flows.work.model.version_facts import Kind
+from paano.status import Status
+from storage.registry.registry import Version
+from storage.window import Window
+
+USUAL = 30  # nights before this one that "usual" is the median of
+HOUR = timedelta(hours=1)
+SILENT = "silent"  # the cause of an event that is a stretch without data
+LEVELS = (1, 2, 3, 5, 8)  # severities at which a colour begins, as in draw.js
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A number of the night, of the night before and of the usual night; None: not known."""
+
+    name: str
+    title: str
+    now: float | None
+    before: float | None = None
+    usual: float | None = None
+    percent: bool = False
+
+
+@dataclass(frozen=True)
+class Concern:
+    """A sensor that needs a look, and why."""
+
+    sensor: str
+    why: str
+
+
+@dataclass(frozen=True)
+class MapRow:
+    """A sensor on the map: a mark for each hour (or day)."""
+
+    sensor: str
+    group: str
+    cells: str
+    worst: float  # the greatest severity of its events; 0 without
+
+
+@dataclass(frozen=True)
+class NightFacts:
+    """One night of a fleet."""
+
+    day: date
+    window: Window
+    figures: list[Figure]
+    events: list[EventRow]
+    rows: list[MapRow]
+    no_data: list[Concern]
+    no_model: list[Concern]
+    due: list[Concern]
+    outcomes: dict[str, tuple[str, str]]  # state and reason by sensor
+    notes: list[str]
+
+
+def gather_night(fleet: Fleet, day: date, notes: Iterable[str] = ()) -> NightFacts:
+    """Read what there is to say about the night of `day`; `notes` are those of the run that just ended."""
+    window = day_window(fleet.settings, day)
+    catalog = fleet.history.sensors()
+    champions = fleet.registry.champions(catalog.sensors)
+    recent = events(fleet, window.widen(before=timedelta(days=USUAL)))
+    tonight = [event for event in recent if event.end >= window.start and event.start < window.end]
+    scored = fleet.scores.read_many(catalog.sensors, window, ["sensor", "ts", "status"])
+    rows = map_rows(fleet, window, tonight, scored, HOUR)
+    kept = night_outcomes(fleet.settings, day)
+    silent = silent_sensors(scored)
+    without = sorted(set(catalog.sensors) - set(champions))
+    return NightFacts(
+        day=day,
+        window=window,
+        figures=figures_of(fleet, window, recent, scored, kept, len(silent), len(without)),
+        events=tonight,
+        rows=rows,
+        no_data=[Concern(sensor, "no value in this night") for sensor in silent],
+        no_model=[Concern(sensor, _why_no_model(kept, sensor)) for sensor in without],
+        due=due_sensors(fleet, champions, recent, window.end),
+        outcomes=kept,
+        notes=list(notes),
+    )
+
+
+def silent_sensors(scored: pl.DataFrame) -> list[str]:
+    """Sensors with rows in the night and no value in any of them."""
+    quiet = scored.group_by("sensor").agg(silent=(pl.col("status") == Status.NO_DATA).all())
+    return sorted(quiet.filter("silent")["sensor"])
+
+
+def map_rows(
+    fleet: Fleet, window: Window, found: Sequence[EventRow], scored: pl.DataFrame, step: timedelta
+) -> list[MapRow]:
+    """A row for every sensor, the worst first: severity where there was an event, else what was scored."""
+    count = -(-window.length // step)
+    catalog = fleet.history.sensors()
+    cells = {sensor: ["p"] * count for sensor in catalog.sensors}
+    whole = step // timedelta(microseconds=1)
+    place = (pl.col("ts") - window.start).dt.total_microseconds() // whole
+    states = scored.group_by("sensor", place.alias("cell")).agg(
+        values=pl.col("status").is_in([Status.OK, Status.PROVISIONAL]).any(),
+        muted=(pl.col("status") == "muted").any(),
+        model=(pl.col("status") != Status.NO_MODEL).any(),
+    )
+    for sensor, cell, values, muted, model in states.iter_rows():
+        if sensor in cells and 0 <= cell < count:
+            cells[sensor][cell] = "0" if values else "u" if muted else "x" if model else "m"
+    worst: dict[str, float] = {}
+    for event in sorted(found, key=lambda event: event.severity):
+        if event.sensor not in cells:
+            continue
+        first = max(0, (event.start - window.start) // step)
+        last = min(count - 1, (event.end - window.start) // step)
+        mark = str(level_of(event.severity))
+        for cell in range(first, last + 1):
+            if event.cause != SILENT or cells[event.sensor][cell] != "x":  # hatched says it already
+                cells[event.sensor][cell] = mark
+        worst[event.sensor] = max(event.severity, worst.get(event.sensor, 0.0))
+    rows = [
+        MapRow(sensor, catalog[sensor].group or "", "".join(marks), round(worst.get(sensor, 0.0), 2))
+        for sensor, marks in cells.items()
+    ]
+    return sorted(rows, key=lambda row: (-row.worst, not row.cells.strip("0"), row.sensor))
+
+
+def level_of(severity: float) -> int:
+    """The colour of a severity, 1 to 5."""
+    return max(1, sum(severity + 0.05 >= least for least in LEVELS))
+
+
+def figures_of(
+    fleet: Fleet,
+    window: Window,
+    recent: Sequence[EventRow],
+    scored: pl.DataFrame,
+    outcomes: Mapping[str, tuple[str, str]],
+    silent: int,
+    without: int,
+) -> list[Figure]:
+    """The night in numbers."""
+    nights = [window.widen(before=timedelta(days=n), after=-timedelta(days=n)) for n in range(USUAL + 1)]
+    dates = set(fleet.scores.dates())
+    known = [night for night in nights if night.start.date() in dates]
+
+    def over_nights(name: str, title: str, count: Any) -> Figure:
+        values = {night: float(count(_during(recent, night))) for night in known}
+        others = [values[night] for night in known if night != window]
+        before = values.get(nights[1])
+        usual = median(others) if len(others) >= 7 else None
+        return Figure(name, title, values.get(window), before, usual)
+
+    rows = scored.height
+    missing = scored.filter(pl.col("status") == Status.NO_DATA).height / rows if rows else None
+    failed = sum(state == State.FAILED for state, _ in outcomes.values())
+    return [
+        over_nights("events", "events", len),
+        over_nights("sensors", "sensors with events", lambda some: len({event.sensor for event in some})),
+        over_nights(
+            "worst", "worst severity", lambda some: max((event.severity for event in some), default=0.0)
+        ),
+        Figure("scored", "sensors scored", float(scored["sensor"].n_unique())),
+        Figure("missing", "values missing", missing, percent=True),
+        Figure("no_data", "sensors without data", float(silent)),
+        Figure("no_model", "sensors without model", float(without)),
+        Figure("failed", "sensors failed", float(failed) if outcomes else None),
+    ]
+
+
+def _during(found: Iterable[EventRow], night: Window) -> list[EventRow]:
+    return [event for event in found if event.end >= night.start and event.start < night.end]
+
+
+def due_sensors(
+    fleet: Fleet, champions: Mapping[str, Version], recent: Sequence[EventRow], as_of: datetime
+) -> list[Concern]:
+    """Sensors whose model is due by what tags and events say; `paano retrain --dry-run` looks closer."""
+    rules = fleet.settings.retrain
+    alarming: dict[str, set[date]] = {}
+    first = (as_of - timedelta(days=rules.days)).date()
+    last = (as_of - timedelta(microseconds=1)).date()
+    for event in recent:
+        day = max(event.start.date(), first)
+        while day <= min(event.end.date(), last):
+            alarming.setdefault(event.sensor, set()).add(day)
+            day += timedelta(days=1)
+    concerns = []
+    for sensor, version in sorted(champions.items()):
+        tags, why = version.parsed, []
+        if tags.kind == Kind.UNTRAINED:
+            why.append("untrained model")
+        if tags.window_end is not None and as_of - tags.window_end > rules.max_age:
+            why.append(
+                f"{(as_of - tags.window_end).days} days old, retrain.max_age is {spell(rules.max_age)}"
+            )
+        if len(alarming.get(sensor, ())) >= rules.days:
+            why.append(f"events in each of {rules.days} nights: drifting, or a lasting fault")
+        if why:
+            concerns.append(Concern(sensor, "; ".join(why)))
+    return concerns
+
+
+def _why_no_model(outcomes: Mapping[str, tuple[str, str]], sensor: str) -> str:
+    _, reason = outcomes.get(sensor, ("", ""))
+    return reason.removeprefix("no_model: ") or "no champion is registered"

@@ -1,0 +1,224 @@
+"""The night report: one page that holds everything it shows, written beside the scores of a fleet.
+
+It stays small at thousands of sensors: a sensor is one line of marks, an event a few numbers, its picture a
+text of two characters a point, drawn when it comes into sight, and only the worst events get one. Neither
+pages nor pictures are written for quiet sensors; the live view has those.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import date, timedelta
+from typing import Any
+
+import numpy as np
+
+from flows.pages.html import read_asset, render
+from flows.pages.night_facts import NightFacts, gather_night
+from flows.pages.place import Place, file_name
+from flows.pages.sensor_page import SensorFacts, event_data, gather, render_sensor
+from flows.pages.series import Expected, milliseconds, pack
+from flows.pages.views import EventRow
+from flows.run.fleet import Fleet, storage_options
+from flows.run.outcome import State
+from paano.errors import PaanoError
+from storage.history.reader import Reading
+from storage.objects.store import open_store
+from storage.window import Window
+
+BINS = 90  # of a small picture, two values each
+BEFORE = timedelta(days=1)  # of history before the night, for the pictures
+LATEST = "latest.html"  # always the newest night
+
+
+@dataclass(frozen=True)
+class Written:
+    """Where a report lies."""
+
+    address: str  # of the page
+    link: str  # what a person opens: the live view where the settings name it, else the address
+    sensors: int  # pages of sensors beside it
+    bytes: int
+
+
+def write_report(
+    fleet: Fleet,
+    day: date,
+    notes: Iterable[str] = (),
+    out: str = "",
+) -> Written:
+    """Write the report of the night of `day`, and the pages of its worst sensors beside it.
+
+    Args:
+        fleet: the opened stores.
+        day: the night.
+        notes: of the run that just ended.
+        out: folder or URL to write to instead of `report.url`, or a file that ends in `.html`.
+    """
+    settings = fleet.settings
+    facts = gather_night(fleet, day, notes)
+    chosen = list(dict.fromkeys(event.sensor for event in facts.events))[: settings.report.sensors]
+    pages: dict[str, SensorFacts] = {}
+    week = facts.window.widen(before=timedelta(days=2))
+    problems = list(facts.notes)
+    for sensor in chosen:
+        try:
+            pages[sensor] = gather(fleet, sensor, week)
+        except PaanoError as error:
+            problems.append(f"{sensor}: no page of its own: {error}")
+    folder, name = split_place(out or settings.report.url, day)
+    place = Place(base=settings.report.live.rstrip("/"), written=frozenset(pages), folder=name)
+    facts = replace(facts, notes=problems)
+    page = render_night(fleet, facts, place, pages)
+
+    # What is given on the command line starts where the person is, what is set starts at the fleet file.
+    store = open_store(folder if out else settings.place(folder), storage_options(settings))
+    for sensor, found in pages.items():
+        text = render_sensor(fleet, found, Place.file(), back=f"../{name}.html")
+        store.put(f"{name}/{file_name(sensor)}", text.encode())
+    key, data = f"{name}.html", page.encode()
+    store.put(key, data)
+    if not out and all(item.key <= key for item in store.list("") if _is_report(item.key)):
+        store.put(LATEST, data)
+    address = store.url_of(key)
+    return Written(address, place.night(day) or address, len(pages), len(data))
+
+
+def split_place(place: str, day: date) -> tuple[str, str]:
+    """The folder or URL, and the name of the page in it without `.html`."""
+    if not place.endswith(".html"):
+        return place, str(day)
+    folder, _, name = place.removesuffix(".html").rpartition("/")
+    return folder or ".", name
+
+
+def _is_report(key: str) -> bool:
+    return key.endswith(".html") and "/" not in key and key != LATEST
+
+
+def render_night(
+    fleet: Fleet, facts: NightFacts, place: Place, pages: Mapping[str, SensorFacts] | None = None
+) -> str:
+    """The report as text."""
+    settings = fleet.settings
+    states = Counter(str(state) for state, _ in facts.outcomes.values())
+    return render(
+        "pages/night.html",
+        night_data(fleet, facts, place, pages or {}),
+        (read_asset("pages/draw.js"), read_asset("pages/night.js")),
+        live=place.live,
+        fleet=settings.fleet.name,
+        heading=f"Night of {facts.day:%A, %d %B %Y}",
+        facts=facts,
+        place=place,
+        zone=settings.zone,
+        current="night",
+        run_counts=", ".join(f"{count} {state}" for state, count in states.most_common())
+        or "no outcome table is kept for this night",
+        run_rows=sorted(
+            (state, sensor, reason)
+            for sensor, (state, reason) in facts.outcomes.items()
+            if state != State.OK or reason
+        ),
+    )
+
+
+def night_data(
+    fleet: Fleet, facts: NightFacts, place: Place, pages: Mapping[str, SensorFacts]
+) -> dict[str, Any]:
+    """What the scripts of the page draw."""
+    catalog = fleet.history.sensors()
+    pictured = facts.events[: fleet.settings.report.pictures]
+    readings = read_around(fleet, facts.window, [event.sensor for event in pictured])
+    first, last = (facts.window.start - timedelta(days=2)).date(), facts.day
+    links = {
+        sensor: link
+        for sensor in (row.sensor for row in facts.rows)
+        if (link := place.sensor(sensor, first, last))
+    }
+    rows = []
+    for event in facts.events:
+        row = event_data(event) | {"group": catalog[event.sensor].group or ""}
+        reading = readings.get(event.sensor)
+        if reading is not None and event in pictured:
+            known = pages.get(event.sensor)
+            row["picture"] = picture_of(event, reading, facts.window, known.expected if known else None)
+        rows.append(row)
+    return {
+        "zone": fleet.settings.zone,
+        "day": str(facts.day),
+        "window": [milliseconds(facts.window.start), milliseconds(facts.window.end)],
+        "events": rows,
+        "rows": [[row.sensor, row.group, row.cells, row.worst] for row in facts.rows],
+        "links": links,
+    }
+
+
+def read_around(fleet: Fleet, window: Window, sensors: Sequence[str]) -> dict[str, Reading]:
+    """Readings of the night and the day before, by sensor; one that cannot be read has no picture."""
+    names = sorted(set(sensors))
+    if not names:
+        return {}
+    found = fleet.history.read_many(names, window.widen(before=BEFORE))
+    return {sensor: reading for sensor, reading in found.items() if isinstance(reading, Reading)}
+
+
+def picture_of(
+    event: EventRow, reading: Reading, window: Window, expected: Expected | None
+) -> dict[str, Any] | None:
+    """The channel most to blame around an event, small; None where there is nothing to see."""
+    room = max((event.end - event.start) / 2, 24 * reading.interval)
+    around = Window(
+        max(event.start - room, reading.start), min(max(event.end + room, event.start + room), window.end)
+    )
+    cut = reading.cut(around)
+    if not cut.rows:
+        return None
+    channel = next((name for name in event.channels if name in reading.channels), reading.channels[0])
+    column = reading.channels.index(channel)
+    lines = {"v": small(cut.values[:, column])}
+    if expected is not None and channel in expected.channels:
+        place = list(expected.channels).index(channel)
+        first = (cut.start - expected.start) // expected.interval
+        stretch = slice(max(0, first), max(0, first + len(cut)))
+        for name in ("low", "mid", "high"):
+            values = getattr(expected, name)[stretch, place]
+            if len(values) == len(cut) and np.isfinite(values).any():
+                lines[name] = small(values)
+    known = np.concatenate([values[np.isfinite(values)] for values in lines.values()])
+    low, high = float(known.min()), float(known.max())
+    return {
+        "channel": channel,
+        "from": milliseconds(cut.start),
+        "to": milliseconds(cut.end),
+        **{name: pack(values, low, high) for name, values in lines.items()},
+    }
+
+
+def small(values: np.ndarray) -> np.ndarray:
+    """At most two values for each of BINS stretches, its least and its greatest in their order."""
+    if len(values) <= 2 * BINS:
+        return values
+    out = np.full((BINS, 2), np.nan)
+    for place, stretch in enumerate(np.array_split(values, BINS)):
+        known = np.flatnonzero(np.isfinite(stretch))
+        if len(known):
+            ends = sorted((known[stretch[known].argmin()], known[stretch[known].argmax()]))
+            out[place] = stretch[ends]
+    return out.ravel()
+
+
+def report_of_run(fleet: Fleet, day: date, notes: Iterable[str] = ()) -> tuple[Written | None, str]:
+    """The report at the end of a scoring run, and a note about it.
+
+    A night that was scored stays scored when its report cannot be written: then the note says why.
+    """
+    if not fleet.settings.report.url:
+        return None, ""
+    try:
+        written = write_report(fleet, day, notes)
+    except PaanoError as error:
+        return None, f"the report of {day} could not be written: {error}"
+    return written, f"the report of {day}: {written.link}"

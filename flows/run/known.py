@@ -1,0 +1,68 @@
+"""What people know and said of a fleet, as one run sees it: its calendar and its verdicts, each read once.
+
+A damaged calendar mutes nothing: a shutdown that is half known must alarm, not hide. Nothing is learned while
+it is damaged, because what must not be learned from is then unknown.
+"""
+
+from __future__ import annotations
+
+import functools
+
+import polars as pl
+
+from flows.settings.fleet_file import Settings
+from paano.errors import ConfigError
+from storage.objects.store import StorageOptions, open_store
+from storage.operations.calendar import Calendar
+from storage.operations.verdicts import VerdictStore
+from storage.window import Window
+
+
+def zone_name(settings: Settings) -> str:
+    """The zone of times that say none, and in which times are told."""
+    return settings.fleet.timezone or settings.schedule.timezone
+
+
+class Known:
+    """The calendar and the verdicts of a fleet, read when they are first asked for."""
+
+    def __init__(self, settings: Settings, options: StorageOptions) -> None:
+        self.settings, self.options = settings, options
+
+    @functools.cached_property
+    def _calendar(self) -> Calendar | ConfigError:
+        place = self.settings.place(self.settings.operations.calendar)
+        try:
+            return Calendar.read(place, self.options, zone_name(self.settings))
+        except ConfigError as error:
+            return error
+
+    @property
+    def problem(self) -> str:
+        """Why the calendar cannot be used; empty if it can, or if there is none."""
+        return str(self._calendar) if isinstance(self._calendar, ConfigError) else ""
+
+    @property
+    def calendar(self) -> Calendar:
+        """The known periods.
+
+        Raises:
+            ConfigError: the calendar is damaged or has a wrong row.
+        """
+        if isinstance(self._calendar, ConfigError):
+            raise self._calendar
+        return self._calendar
+
+    def muted(self, sensor: str, group: str | None, window: Window) -> list[Window]:
+        """Stretches of `window` in which `sensor` makes no event; none where the calendar is damaged."""
+        return [] if self.problem else self.calendar.muted(sensor, group, window)
+
+    @functools.cached_property
+    def verdicts(self) -> pl.DataFrame:
+        """The newest verdict on each event or stretch.
+
+        Raises:
+            StorageError: an object of the table is damaged; the message names it.
+        """
+        place = self.settings.place(self.settings.operations.verdicts)
+        return VerdictStore(open_store(place, self.options)).latest()

@@ -1,0 +1,194 @@
+"""Late data heals itself: days whose history changed after they were scored are found and scored again.
+
+A night remembers what it read of each sensor and day (`storage.tables.reads`). Later a listing shows which
+objects have changed since; only their sensors are read, for that day alone; and only where the values differ
+is the day scored again. Its neighbours follow as far as the data reaches, as after any run.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from datetime import date, timedelta
+from typing import Any
+
+import polars as pl
+
+from flows.run.days import day_of, day_window
+from flows.run.fleet import Fleet, storage_options
+from flows.work.night.compute import Scored
+from paano.errors import HistoryError, PaanoError, Transient
+from storage.history.layout import Found, HistoryLayout
+from storage.history.paths import overlaps
+from storage.objects.store import open_store
+from storage.tables.reads import READ_SCHEMA, ReadStore
+from storage.window import Window
+
+Marks = Mapping[tuple[str, Window], str]
+
+
+def open_reads(fleet: Fleet) -> ReadStore:
+    """What nights of the fleet read."""
+    settings = fleet.settings
+    return ReadStore(open_store(settings.place(settings.operations.reads), storage_options(settings)))
+
+
+def marks_of(fleet: Fleet, sensors: Iterable[str], days: Sequence[Window]) -> dict[tuple[str, Window], str]:
+    """What stands for the objects of each sensor and day now. Listings only; nothing is read."""
+    if not fleet.settings.run.look_back:
+        return {}
+    history, names = fleet.history, list(sensors)
+    layout, store = history.layout, history.store
+    if layout.kind == "long":
+        same = {day: _mark(layout.objects(store, None, day), store) for day in days}
+        return {(sensor, day): same[day] for sensor in names for day in days}
+
+    def one(sensor: str) -> dict[tuple[str, Window], str]:
+        found = {}
+        try:
+            # One listing for all days, where the path of a sensor holds no date.
+            every = None if layout.dated else layout.objects(store, sensor, _whole(days))
+        except HistoryError:  # the run that reads this sensor says what is wrong
+            return {}
+        for day in days:
+            try:
+                some = layout.objects(store, sensor, day) if every is None else _of_day(layout, every, day)
+                found[sensor, day] = _mark(some, store)
+            except HistoryError:  # as above
+                continue
+        return found
+
+    with ThreadPoolExecutor(8) as pool:
+        return {key: mark for part in pool.map(one, names) for key, mark in part.items()}
+
+
+def _whole(days: Iterable[Window]) -> Window:
+    """From the first to the last of `days`."""
+    some = list(days)
+    return Window(min(day.start for day in some), max(day.end for day in some))
+
+
+def _of_day(layout: HistoryLayout, found: Iterable[Found], day: Window) -> list[Found]:
+    """Those of the listed objects that `layout.objects` gives for one day."""
+    dates = layout.days(day)
+    wide = Window(Window.day(dates[0]).start, Window.day(dates[-1]).end)
+    return [one for one in found if overlaps(one.key, wide)]
+
+
+def _mark(found: Iterable[object], store: object) -> str:
+    digest = hashlib.sha256()
+    for one in found:
+        key, size, modified = one.key, one.size, one.modified  # type: ignore[attr-defined]  # a Found
+        if modified is None:  # computed from the date, not listed
+            info = store.head(key)  # type: ignore[attr-defined]  # a Store
+            if info is None:
+                continue
+            size, modified = info.size, info.modified
+        digest.update(f"{key}\0{size}\0{modified.isoformat()}\n".encode())
+    return digest.hexdigest()[:32]
+
+
+def remember(fleet: Fleet, days: Sequence[Window], scored: Mapping[str, Scored]) -> None:
+    """Keep what was read for these days, as it was listed before it was read."""
+    rows = [
+        _row(sensor, day, one.marks[day.start.isoformat()], one.digests[day.start.isoformat()], one)
+        for sensor, one in scored.items()
+        for day in days
+        if day.start.isoformat() in one.marks and day.start.isoformat() in one.digests
+    ]
+    if rows:
+        frame = pl.DataFrame(rows, schema=READ_SCHEMA, orient="row")
+        # a day at a time: days that were not scored keep what is remembered of them
+        for day in days:
+            some = frame.filter(pl.col("ts") == day.start)
+            open_reads(fleet).update(some, Window(day.start, day.end), some["sensor"].to_list())
+
+
+def _row(sensor: str, day: Window, mark: str, digest: str, one: Scored) -> dict[str, object]:
+    return {
+        "sensor": sensor,
+        "ts": day.start,
+        "end": day.end,
+        "objects": mark,
+        "digest": digest,
+        "interval": one.interval,
+        "channels": list(one.channels),
+    }
+
+
+def with_reads(one: Scored, days: Sequence[Window], marks: Marks) -> Scored:
+    """What was computed, with what was read for it; as it is where the reading is not at hand."""
+    if one.reading is None or not marks:
+        return one
+    whole = [day for day in days if one.reading.start <= day.start and day.end <= one.reading.end]
+    return dataclasses.replace(
+        one,
+        marks={day.start.isoformat(): mark for day in whole if (mark := marks.get((one.sensor, day)))},
+        digests={day.start.isoformat(): one.reading.cut(day).digest for day in whole},
+        channels=tuple(one.reading.channels),
+    )
+
+
+def changed_days(fleet: Fleet, before: date, sensors: Sequence[str]) -> dict[date, list[str]]:
+    """The sensors of each day within run.look_back before `before` whose values are no longer what was read.
+
+    Where only the objects changed and not the values of a sensor, that is remembered.
+    """
+    settings = fleet.settings
+    span = timedelta(days=-(-settings.run.look_back // timedelta(days=1)))
+    if not span:
+        return {}
+    reach = Window(day_window(settings, before - span).start, day_window(settings, before).start)
+    table = open_reads(fleet)
+    if not table.dates():
+        return {}
+    rows = table.read_many(sensors, reach)
+    found: dict[date, list[str]] = {}
+    remembered = [
+        Window(start, end) for start, end in rows.select("ts", "end").unique().sort("ts").iter_rows()
+    ]
+    now = marks_of(fleet, rows["sensor"].unique(maintain_order=True), remembered) if remembered else {}
+    for (start, end), part in rows.group_by("ts", "end", maintain_order=True):
+        day = Window(start, end)
+        moved = [
+            row
+            for row in part.iter_rows(named=True)
+            if now.get((row["sensor"], day), row["objects"]) != row["objects"]
+        ]
+        differ, same = _compare(fleet, day, moved)
+        if same:
+            frame = pl.DataFrame(
+                [{**row, "objects": now[row["sensor"], day]} for row in same],
+                schema=READ_SCHEMA,
+                orient="row",
+            )
+            table.update(frame, Window(day.start, day.end), frame["sensor"].to_list())
+        if differ:
+            found[day_of(settings, day.start)] = sorted(differ)
+    return found
+
+
+def _compare(
+    fleet: Fleet, day: Window, rows: Sequence[dict[str, Any]]
+) -> tuple[list[str], list[dict[str, Any]]]:
+    """Of sensors whose objects changed, those whose values did, and the rows of the others."""
+    differ, same = [], []
+    by_form: dict[tuple[timedelta, tuple[str, ...]], list[dict[str, Any]]] = {}
+    for row in rows:
+        by_form.setdefault((row["interval"], tuple(row["channels"])), []).append(row)
+    for (interval, channels), members in by_form.items():
+        names = [str(row["sensor"]) for row in members]
+        readings = fleet.history.read_many(
+            names, day, dict.fromkeys(names, interval), channels=dict.fromkeys(names, channels)
+        )
+        for row in members:
+            reading = readings[str(row["sensor"])]
+            if isinstance(reading, Transient):
+                raise reading
+            if isinstance(reading, PaanoError) or reading.digest != row["digest"]:
+                differ.append(str(row["sensor"]))
+            else:
+                same.append(row)
+    return differ, same

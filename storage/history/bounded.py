@@ -1,0 +1,125 @@
+"""A Parquet file opened with care: what it asks for is known and bounded before anything is allocated.
+
+A few megabytes can hold a thousand million equal rows, a footer a hundred thousand columns: the footer's
+length is read first, then its figures, and only then data, a few row groups at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import Any, BinaryIO
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+LARGEST_FOOTER = 16 * 2**20  # bytes
+MOST_COLUMNS = 4096
+MOST_LEVELS = 64  # of nesting
+AT_ONCE = 64 * 2**20  # bytes of row groups that are decoded together
+
+Bounds = Callable[[str], "tuple[Any, Any] | None"]
+
+
+class TooLarge(ValueError):
+    """The file asks for more than it may."""
+
+
+class BoundedFile:
+    """One Parquet file. Texts come as dictionaries, so that a long one that repeats is held once."""
+
+    def __init__(self, source: bytes | BinaryIO) -> None:
+        footer = _footer_length(source)
+        if footer > LARGEST_FOOTER:
+            raise TooLarge(
+                f"its footer has {footer:,} bytes and at most {LARGEST_FOOTER:,} are read; "
+                "write fewer columns or larger row groups"
+            )
+        self._source = pa.BufferReader(source) if isinstance(source, bytes) else source
+        self.metadata = pq.read_metadata(self._source)
+        if self.metadata.num_columns > MOST_COLUMNS:
+            raise TooLarge(
+                f"it has {self.metadata.num_columns:,} columns and at most {MOST_COLUMNS:,} are read"
+            )
+        leaves = [self.metadata.schema.column(n) for n in range(self.metadata.num_columns)]
+        if any(leaf.path.count(".") > MOST_LEVELS for leaf in leaves):
+            raise TooLarge(f"its columns are nested in more than {MOST_LEVELS} levels; write plain ones")
+        self._number = {leaf.path: n for n, leaf in enumerate(leaves)}
+        texts = [
+            leaf.path for leaf in leaves if leaf.physical_type == "BYTE_ARRAY" and leaf.path == leaf.name
+        ]
+        self._file = pq.ParquetFile(
+            self._source, metadata=self.metadata, read_dictionary=texts, pre_buffer=True
+        )
+        self.schema: pa.Schema = self._file.schema_arrow
+
+    def __enter__(self) -> BoundedFile:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self._file.close(force=True)
+
+    def tables(
+        self, columns: Collection[str], near: Callable[[Bounds], bool], largest: int
+    ) -> Iterator[pa.Table]:
+        """The row groups that `near` says yes to by their statistics, a few at a time.
+
+        TooLarge if a single row group would take more than `largest` bytes.
+        """
+        pending: list[int] = []
+        total = 0
+        for group in range(self.metadata.num_row_groups):
+            data = self.metadata.row_group(group)
+            if not near(lambda column, data=data: self._bounds(data, column)):  # type: ignore[misc]  # mypy knows no type for a lambda's default
+                continue
+            size = self._decoded(data, columns)
+            if size > largest:
+                raise TooLarge(
+                    f"a part of it has {data.num_rows:,} rows, {size / 2**20:,.0f} MiB when read, "
+                    f"and {largest / 2**20:,.0f} are allowed; raise history.largest_mb or "
+                    "write smaller row groups"
+                )
+            if pending and total + size > AT_ONCE:
+                yield self._read(pending, columns)
+                pending, total = [], 0
+            pending.append(group)
+            total += size
+        if pending:
+            yield self._read(pending, columns)
+
+    def _read(self, groups: Sequence[int], columns: Collection[str]) -> pa.Table:
+        # Threads here would fight with those that read other objects.
+        return self._file.read_row_groups(list(groups), columns=list(columns), use_threads=False)
+
+    def _decoded(self, group: Any, columns: Collection[str]) -> int:
+        """Bytes that the columns of a row group take when they are read."""
+        stored: int = sum(
+            group.column(self._number[c]).total_uncompressed_size for c in columns if c in self._number
+        )
+        return int(max(0, stored) + 8 * max(0, group.num_rows) * len(columns))
+
+    def _bounds(self, group: Any, column: str) -> tuple[Any, Any] | None:
+        """Smallest and largest value of a column, if its writer kept them and they make sense."""
+        if column not in self._number:
+            return None
+        found = group.column(self._number[column])
+        try:
+            statistics = found.statistics if found.is_stats_set else None
+            if statistics is None or not statistics.has_min_max:
+                return None
+            low, high = statistics.min, statistics.max
+            return (low, high) if low <= high else None
+        except (ValueError, OverflowError, TypeError, pa.ArrowException):
+            return None  # a time outside the years 1 to 9999, a text that is none: the rows will say
+
+
+def _footer_length(source: bytes | BinaryIO) -> int:
+    """The length of the footer by the last eight bytes of the file; 0 where there is none."""
+    if isinstance(source, bytes):
+        end, size = source[-8:], len(source)
+    else:
+        size = source.seek(0, 2)
+        source.seek(max(0, size - 8))
+        end = source.read(8)
+        source.seek(0)
+    length = int.from_bytes(end[:4], "little") if len(end) == 8 and end[4:] == b"PAR1" else 0
+    return length if length <= size else 0  # longer than the file: damaged, as the reader will say

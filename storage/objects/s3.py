@@ -1,0 +1,190 @@
+"""A store in a bucket, through s3fs."""
+
+from __future__ import annotations
+
+import asyncio
+import builtins
+import functools
+import os
+import threading
+from collections.abc import Iterator
+from datetime import UTC
+from typing import Any, BinaryIO
+
+import fsspec.asyn
+
+from paano.errors import ConfigError, Conflict, ObjectMissing
+from storage.objects.errors import name_error, named
+from storage.objects.store import ObjectInfo, StorageOptions, Store, check_key, under
+
+SLOWEST = 100_000  # bytes per second: an upload slower than this is given up
+_MAKING = threading.Lock()
+_MADE: dict[tuple[int, StorageOptions], Any] = {}
+
+
+class S3Store(Store):
+    """A bucket and prefix, through s3fs. Conditions are S3's own If-Match and If-None-Match."""
+
+    def __init__(self, url: str, options: StorageOptions | None = None) -> None:
+        super().__init__(url, options)
+        self.bucket, _, prefix = self.url.partition("://")[2].partition("/")
+        if not self.bucket:
+            raise ConfigError(f"{url!r} names no bucket; write s3://bucket/prefix")
+        self.prefix = under(prefix)
+
+    @property
+    def fs(self) -> Any:
+        """The s3fs file system, one for all stores of this process with the same options."""
+        # One made before a fork would hang, and a new one takes botocore a second.
+        name = (os.getpid(), self.options)
+        with _MAKING:
+            if name not in _MADE:
+                _MADE[name] = _s3_file_system(self.options)
+            return _MADE[name]
+
+    def _run(self, key: str, work: Any) -> Any:
+        fs = self.fs
+        with named(self._tried(key)):
+            return fsspec.asyn.sync(fs.loop, work, fs)
+
+    def _tried(self, key: str) -> str:
+        """An object and the endpoint that is asked for it, as errors name them."""
+        return f"{self.url_of(key)} at {endpoint_name(self.options)}"
+
+    def _call(self, key: str, method: str, **arguments: Any) -> dict[str, Any]:
+        # botocore's timeouts do not count while a PUT waits for the server's "100 Continue": it would hang.
+        seconds = self.options.connect_timeout + self.options.read_timeout
+        seconds += len(arguments.get("Body", b"")) / SLOWEST
+
+        async def work(fs: Any) -> dict[str, Any]:
+            return await asyncio.wait_for(fs._call_s3(method, Bucket=self.bucket, **arguments), seconds)
+
+        answer: dict[str, Any] = self._run(key, work)
+        return answer
+
+    def get_with_etag(self, key: str) -> tuple[bytes, str]:
+        full = self.prefix + check_key(key)
+
+        async def work(fs: Any) -> tuple[bytes, str]:
+            answer = await fs._call_s3("get_object", Bucket=self.bucket, Key=full)
+            try:
+                return await answer["Body"].read(), answer["ETag"]
+            finally:
+                answer["Body"].close()
+
+        found: tuple[bytes, str] = self._patiently(lambda: self._run(key, work))
+        return found
+
+    def put(self, key: str, data: bytes, *, if_match: str | None = None, if_absent: bool = False) -> str:
+        arguments: dict[str, Any] = {"Key": self.prefix + check_key(key), "Body": data}
+        if if_absent:
+            arguments["IfNoneMatch"] = "*"
+        if if_match is not None:
+            arguments["IfMatch"] = if_match
+
+        def call() -> str:
+            try:
+                return str(self._call(key, "put_object", **arguments)["ETag"])
+            except ObjectMissing as error:
+                if if_match is None:
+                    raise
+                raise Conflict(f"{self._tried(key)}: somebody else removed it first") from error
+
+        # A repeated conditional put could meet its own first try and call it a conflict: the caller, who can
+        # look, repeats those.
+        return call() if if_absent or if_match is not None else self._patiently(call)
+
+    def head(self, key: str) -> ObjectInfo | None:
+        full = self.prefix + check_key(key)
+        try:
+            answer = self._patiently(lambda: self._call(key, "head_object", Key=full))
+        except ObjectMissing:
+            return None
+        return ObjectInfo(key, answer["ContentLength"], answer["LastModified"].astimezone(UTC))
+
+    def _pages(self, prefix: str, **arguments: Any) -> Iterator[dict[str, Any]]:
+        arguments["Prefix"] = self.prefix + under(prefix)
+        while True:
+            page = self._patiently(lambda: self._call(prefix, "list_objects_v2", **arguments))
+            yield page
+            if not page.get("IsTruncated"):
+                return
+            arguments["ContinuationToken"] = page["NextContinuationToken"]
+
+    def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
+        for page in self._pages(prefix):
+            for item in page.get("Contents", ()):
+                key = item["Key"].removeprefix(self.prefix)
+                if key and not key.endswith("/"):
+                    yield ObjectInfo(key, item["Size"], item["LastModified"].astimezone(UTC))
+
+    def folders(self, prefix: str = "") -> builtins.list[str]:
+        names = set()
+        for page in self._pages(prefix, Delimiter="/"):
+            for item in page.get("CommonPrefixes", ()):
+                names.add(item["Prefix"].rstrip("/").rpartition("/")[2])
+        return sorted(names - {""})
+
+    def delete(self, keys: str | builtins.list[str]) -> None:
+        keys = [keys] if isinstance(keys, str) else keys
+        for first in range(0, len(keys), 1000):  # as many as S3 takes at once
+            some = [{"Key": self.prefix + check_key(key)} for key in keys[first : first + 1000]]
+            objects = {"Objects": some, "Quiet": True}
+            answer = self._patiently(functools.partial(self._call, "", "delete_objects", Delete=objects))
+            for error in answer.get("Errors", ()):
+                where = self._tried(error.get("Key", "").removeprefix(self.prefix))
+                raise name_error(_Refused({"Error": error}), where)
+
+    def open(self, key: str) -> BinaryIO:
+        with named(self._tried(key)):
+            file: BinaryIO = self.fs.open(
+                f"{self.bucket}/{self.prefix}{check_key(key)}", "rb", cache_type="none"
+            )
+        return file
+
+
+class _Refused(OSError):
+    """One object of a bulk delete was refused."""
+
+    def __init__(self, response: dict[str, Any]) -> None:
+        super().__init__("refused")
+        self.response = response
+
+
+def endpoint_of(options: StorageOptions) -> str | None:
+    """The address of the S3 server; None for Amazon's own."""
+    named_by_variable = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
+    return options.endpoint or named_by_variable or None
+
+
+def endpoint_name(options: StorageOptions) -> str:
+    """The endpoint as errors name it: never with a name and password in it."""
+    scheme, mark, rest = (endpoint_of(options) or "Amazon S3").rpartition("://")
+    host, slash, path = rest.partition("/")
+    return f"{scheme}{mark}{host.rpartition('@')[2]}{slash}{path}"
+
+
+def _s3_file_system(options: StorageOptions) -> Any:
+    import s3fs
+
+    client = {"region_name": options.region} if options.region else {}
+    fs = s3fs.S3FileSystem(
+        key=options.key,
+        secret=options.secret,
+        token=options.token,
+        endpoint_url=endpoint_of(options),
+        client_kwargs=client,
+        config_kwargs={
+            "connect_timeout": options.connect_timeout,
+            "read_timeout": options.read_timeout,
+            "max_pool_connections": 32,
+            "retries": {
+                "max_attempts": 1,
+                "mode": "standard",
+            },  # `Store._patiently` is the only one that repeats
+        },
+        use_listings_cache=False,
+        skip_instance_cache=True,
+    )
+    fs.retries = 1
+    return fs

@@ -1,0 +1,3 @@
+"""Tables by date and shard (`day_table.py`): scores, events and runs; closed days are joined by
+`compaction.py`.
+"""

@@ -1,0 +1,77 @@
+"""Deployments and workers beside a project that has a folder `flows` of its own: ours are run, not theirs."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import time
+import urllib.request
+
+import pytest
+
+from flows.processes.servers import prefect_server, running
+from tests.deploy.composition import DEPLOY
+from tests.servers import BIN
+
+pytestmark = pytest.mark.slow
+
+ENDED = ("COMPLETED", "FAILED", "CRASHED")
+
+THEIRS = """
+from pathlib import Path
+Path({mark!r}).write_text("taken")
+from prefect import flow
+
+@flow(name="{name}")
+def {name}(fleet_file: str = ""):
+    Path({mark!r}).write_text("run")
+"""
+
+
+def test_a_worker_in_a_project_with_flows_of_its_own_runs_ours(tmp_path):
+    project, fleet, mark = tmp_path / "project", tmp_path / "fleet", tmp_path / "taken"
+    (project / "flows").mkdir(parents=True)
+    (project / "flows" / "__init__.py").write_text("")
+    for name in ("score", "retrain", "refresh", "housekeeping"):
+        (project / "flows" / f"{name}.py").write_text(THEIRS.format(mark=str(mark), name=name))
+    fleet.mkdir()
+    (fleet / "fleet.toml").write_text('[fleet]\nname = "plant"\n')
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("PREFECT_")}
+    with prefect_server(tmp_path / "prefect") as address:
+        environment = {
+            **kept,
+            "PATH": f"{BIN}:{os.environ['PATH']}",
+            "PREFECT_API_URL": address,
+            "PREFECT_HOME": str(tmp_path / "home"),
+            "PAANO_FLEET_FILE": str(fleet / "fleet.toml"),
+        }
+        done = subprocess.run(
+            ["sh", str(DEPLOY / "setup.sh")], cwd=project, env=environment, capture_output=True, text=True
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert not mark.exists(), "the setup imported the project's flows"
+        worker = [
+            "env", "-C", str(project), str(BIN / "prefect"), "worker", "start", "--pool", "cpu",
+            "--type", "process",
+        ]  # fmt: skip
+        log = tmp_path / "worker.log"
+        with running("worker", worker, log, environment) as ended:
+            found = ask(address, "deployments/name/housekeeping/plant-housekeeping")["id"]
+            for where in ({"working_dir": str(project)}, {}):
+                given = {"job_variables": where, "parameters": {"dry_run": True}}
+                run = ask(address, f"deployments/{found}/create_flow_run", given)["id"]
+                deadline = time.monotonic() + 240
+                while (state := ask(address, f"flow_runs/{run}")["state"])["type"] not in ENDED:
+                    assert not ended() and time.monotonic() < deadline, log.read_text()[-3000:]
+                    time.sleep(1)
+                assert not mark.exists(), f"theirs were {mark.read_text()}: {log.read_text()[-3000:]}"
+                assert state["type"] == "COMPLETED", f"{state}\n{log.read_text()[-3000:]}"
+    assert (fleet / "mlflow" / "mlflow.db").exists()
+
+
+def ask(address: str, what: str, body: dict[str, object] | None = None) -> dict[str, object]:
+    data = None if body is None else json.dumps(body).encode()
+    request = urllib.request.Request(f"{address}/{what}", data, {"Content-Type": "application/json"})
+    with urllib.request.urlopen(request) as answer:
+        return json.load(answer)

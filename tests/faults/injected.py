@@ -1,0 +1,146 @@
+"""Faults at the k-th call to a store or the registry, in a process that was made for it.
+
+The calls are wrapped in the test's own process; the product knows nothing of it. Every call has two moments:
+before it is made, and after it was made but its answer has not come. Placing a written file has two more.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import os
+import signal
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from paano.errors import RegistryUnavailable, StorageUnavailable
+from storage.objects import local, s3
+from storage.registry.client import RegistryClient
+
+STORE_CALLS = ("get_with_etag", "put", "head", "list", "folders", "delete", "open")
+
+
+@dataclass
+class Fault:
+    """What happens when, and how often it has happened."""
+
+    act: Callable[[int, str], None]  # (number of the moment, name of the call)
+    count: itertools.count[int]
+    names: list[str] = field(default_factory=list)  # of the moments so far
+    written: set[tuple[str, str]] = field(default_factory=set)  # (address, digest) of every put
+
+
+_current: Fault | None = None
+_lock = threading.Lock()
+_wrapped = False
+
+
+def moment(name: str) -> None:
+    """A moment at which something may happen."""
+    if _current is not None:
+        with _lock:
+            number = next(_current.count)
+            _current.names.append(name)
+        _current.act(number, name)
+
+
+def _wrap(owner: Any, name: str, label: str) -> None:
+    original = getattr(owner, name)
+
+    def call(*arguments: Any, **named: Any) -> Any:
+        if name == "put" and _current is not None:
+            _current.written.add((arguments[0].url_of(arguments[1]), digest_of(arguments[2])))
+        moment(f"before {label}")
+        answer = original(*arguments, **named)
+        if name == "list":
+            answer = iter(list(answer))
+        moment(f"after {label}")
+        return answer
+
+    setattr(owner, name, call)
+
+
+def digest_of(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def wrap() -> None:
+    """Put the moments into the classes of this process, once."""
+    global _wrapped
+    if _wrapped:
+        return
+    _wrapped = True
+    for owner in (local.LocalStore, s3.S3Store):
+        for name in STORE_CALLS:
+            _wrap(owner, name, f"store.{name}")
+    _wrap(local, "_place", "placing a file")
+    original = RegistryClient.call
+
+    def call(self: RegistryClient, what: str, method: str, *arguments: Any, **named: Any) -> Any:
+        moment(f"before registry.{method}")
+        answer = original(self, what, method, *arguments, **named)
+        moment(f"after registry.{method}")
+        return answer
+
+    RegistryClient.call = call  # type: ignore[method-assign]  # in the process of a test
+
+
+def begin(act: Callable[[int, str], None]) -> Fault:
+    """From now on `act` is asked at every moment; they are counted from 1."""
+    global _current
+    wrap()
+    _current = Fault(act, itertools.count(1))
+    return _current
+
+
+def end() -> None:
+    """Nothing happens any more."""
+    global _current
+    _current = None
+
+
+def nothing(number: int, name: str) -> None:
+    """Only count."""
+
+
+def kill_at(k: int) -> Callable[[int, str], None]:
+    """End this process at the k-th moment, as `kill -9` does."""
+
+    def act(number: int, name: str) -> None:
+        if number == k:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    return act
+
+
+def fail_at(k: int) -> Callable[[int, str], None]:
+    """The k-th moment is a lost connection; before the call nothing was done, after it the answer is lost."""
+
+    def act(number: int, name: str) -> None:
+        if number == k:
+            raise lost(name)
+
+    return act
+
+
+def kill_moments(names: list[str]) -> list[int]:
+    """The moments at which a kill leaves something different: before the next call is after this one."""
+    return [n for n, name in enumerate(names, 1) if name.startswith("after") or "placing" in name]
+
+
+def fail_moments(names: list[str]) -> list[int]:
+    """Every call that fails before it is made, and every change whose answer is lost."""
+    changes = ("put", "delete", "create", "set_", "update")
+    return [
+        n
+        for n, name in enumerate(names, 1)
+        if "placing" not in name and (name.startswith("before") or any(word in name for word in changes))
+    ]
+
+
+def lost(name: str) -> Exception:
+    """The error that a lost connection gives at the call `name`."""
+    error = RegistryUnavailable if "registry" in name else StorageUnavailable
+    return error(f"{name}: the connection was lost; check the network")

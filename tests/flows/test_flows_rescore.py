@@ -1,0 +1,174 @@
+"""Rescores and worse rows: one model per day, nothing good is lost, nothing is left provisional."""
+
+from __future__ import annotations
+
+import shutil
+from datetime import timedelta
+
+import fleets
+import numpy as np
+import polars as pl
+import pytest
+import test_flows_any_order as orders
+from test_flows_any_order import FIRST, LAST, assert_same, contents, day, faulty, fresh, grow, run, trained
+
+from flows.run.days import day_window, missed_nights
+from flows.work.model.training import retrain_sensor
+from flows.work.night.days import missed_days
+from flows.work.night.night import score_days
+from paano.errors import PaanoError, RegistryUnavailable
+from storage.window import Window
+
+__all__ = ["trained"]  # a fixture
+
+
+def rows_of(fleet, number, sensor="s00"):
+    return fleet.scores.read(sensor, fleets.window_of(number))
+
+
+@pytest.fixture
+def fleet(trained, tmp_path):
+    """A copy of the trained fleet that a test may write to, history and registry included."""
+    return fleets.copy(trained, tmp_path / "fleet")
+
+
+def new_champion(fleet, sensor="s00"):
+    """A second version for `sensor`, made champion."""
+    outcome = retrain_sensor(fleet, sensor, orders.TRAINED_TO - timedelta(hours=6), None, "another")
+    fleet.registry.set_champion(sensor, outcome.figures["version"])
+    return outcome.figures["version"]
+
+
+def test_a_rescore_after_a_new_champion_leaves_one_model_in_each_day(fleet, tmp_path):
+    run(fleet, *range(FIRST, LAST + 1))
+    number = new_champion(fleet)
+    assert number == 2
+    run(fleet, 6, 7, rescore=True)
+    assert set(rows_of(fleet, 6)["model_version"]) == set(rows_of(fleet, 7)["model_version"]) == {2}
+    assert set(rows_of(fleet, 5)["model_version"]) == set(rows_of(fleet, 8)["model_version"]) == {1}
+    expected = fresh(fleet, tmp_path / "one")
+    run(expected, 6, 7)
+    whole = day_window(fleet.settings, day(6), day(7))
+    assert fleet.scores.read_many(None, whole).equals(expected.scores.read_many(None, whole))
+
+
+def test_a_rescore_after_changed_history_gives_what_a_fresh_store_would_hold(fleet, tmp_path):
+    run(fleet, *range(FIRST, LAST + 1))
+    values = faulty(0)
+    values[7 * 48 : 8 * 48] += 15.0
+    fleets.write_sensor(fleet.settings, "s00", values)
+    run(fleet, 7, rescore=True)
+    expected = fresh(fleet, tmp_path / "one")
+    run(expected, *range(FIRST, LAST + 1))
+    assert_same(fleet, expected)
+
+
+def test_the_14th_then_the_17th_then_a_backfill_leave_nothing_provisional(trained, tmp_path):
+    history = tmp_path / "live" / "history"
+    fleet = fresh(trained, tmp_path / "stores", history)
+    for number in (FIRST, FIRST + 3):
+        grow(trained, history, fleets.START + timedelta(days=number + 1))
+        run(fleet, number)
+    grow(trained, history, fleets.START + timedelta(days=fleets.DAYS))
+    run(fleet, *range(FIRST, FIRST + 4))
+    expected = fresh(trained, tmp_path / "one")
+    run(expected, *range(FIRST, FIRST + 4))
+    assert "provisional" not in set(contents(fleet)[0]["status"])
+    assert_same(fleet, expected)
+
+
+def test_a_night_after_a_new_champion_lets_the_former_finish_its_own_rows(trained, tmp_path):
+    shutil.copytree(trained.settings.folder, tmp_path / "live")
+    live = fleets.copy(trained, tmp_path / "copy")
+    history = tmp_path / "live" / "history"
+    fleet = fresh(live, tmp_path / "stores", history)
+    grow(live, history, fleets.START + timedelta(days=FIRST + 1))
+    run(fleet, FIRST)
+    assert "provisional" in set(rows_of(fleet, FIRST)["status"])
+    new_champion(live)
+    grow(live, history, fleets.START + timedelta(days=FIRST + 2))
+    run(fleet, FIRST + 1)
+    rows = rows_of(fleet, FIRST)
+    assert set(rows["status"]) == {"ok"}
+    assert set(rows["model_version"]) == {1}, "two models never share a day"
+    assert set(rows_of(fleet, FIRST + 1)["model_version"]) == {2}
+
+
+def test_without_the_registry_a_rerun_keeps_the_scores_that_are_there(fleet, monkeypatch):
+    run(fleet, 6)
+    before = contents(fleet)
+
+    def away(*_args, **_options):
+        raise RegistryUnavailable("the registry does not answer")
+
+    monkeypatch.setattr(fleet.registry, "register", away)
+    outcomes = score_days(fleet, [day(6)], orders.SENSORS, {})
+    for mine, was in zip(contents(fleet), before, strict=True):
+        assert mine.equals(was)
+    assert all("kept" in outcome.reason and outcome.state == "skipped" for outcome in outcomes)
+
+
+def test_history_that_is_gone_takes_no_score_away_unless_a_rescore_is_asked_for(fleet):
+    run(fleet, 6)
+    before = rows_of(fleet, 6)
+    values = faulty(0)
+    values[6 * 48 : 6 * 48 + 24] = np.nan
+    fleets.write_sensor(fleet.settings, "s00", values)
+    run(fleet, 6)
+    kept = rows_of(fleet, 6)
+    scored = before.filter(pl.col("score").is_not_null()).height
+    assert kept.filter(pl.col("score").is_not_null()).height == scored
+    run(fleet, 6, rescore=True)
+    assert (rows_of(fleet, 6)["status"] == "no_data").sum() >= 24
+
+
+def test_a_rerun_by_another_champion_replaces_a_whole_day_or_none_of_it(fleet):
+    run(fleet, 6)
+    new_champion(fleet)
+    values = faulty(0)
+    values[6 * 48 : 6 * 48 + 24] = np.nan
+    fleets.write_sensor(fleet.settings, "s00", values)
+    run(fleet, 6)
+    assert set(rows_of(fleet, 6)["model_version"]) == {1}, "some rows would have become worse"
+    fleets.write_sensor(fleet.settings, "s00", faulty(0))
+    run(fleet, 6)
+    assert set(rows_of(fleet, 6)["model_version"]) == {2}
+
+
+def test_missed_nights_are_found_and_a_new_sensor_missed_none(fleet):
+    run(fleet, FIRST, FIRST + 1)
+    run(fleet, FIRST + 3)
+    dates = fleet.scores.dates()
+    assert missed_nights(fleet.settings, dates) == [day(FIRST + 2)]
+    missed = missed_days(fleet, day(FIRST + 4), [*orders.SENSORS, "new"], dates)
+    assert missed == {name: [day(FIRST + 2)] for name in [*orders.SENSORS, "new"]}
+    run(fleet, FIRST + 2)
+    assert missed_nights(fleet.settings, fleet.scores.dates()) == []
+    assert missed_days(fleet, day(FIRST + 4), [*orders.SENSORS, "new"], fleet.scores.dates()) == {}
+
+
+def test_a_sensor_that_failed_one_night_is_scored_by_the_next(fleet):
+    run(fleet, FIRST)
+    score_days(fleet, [day(FIRST + 1)], ["s01", "s02"], dict(fleet.registry.champions()))
+    run(fleet, FIRST + 2, dates=fleet.scores.dates())
+    assert rows_of(fleet, FIRST + 1).height == 48
+
+
+def test_a_day_after_the_newest_data_is_refused(fleet):
+    from flows.work.night.days import refuse_after_the_data
+
+    champions = dict(fleet.registry.champions())
+    refuse_after_the_data(fleet, orders.SENSORS, day(LAST), champions)
+    with pytest.raises(PaanoError, match=r"lies after the newest data.*--day"):
+        refuse_after_the_data(fleet, orders.SENSORS, day(LAST + 1), champions)
+    assert Window(fleets.START, fleets.START + timedelta(days=1)).days() == [day(0)]
+
+
+def test_a_sensor_that_sends_half_as_often_is_told_with_the_remedy(fleet):
+    values = faulty(0)
+    values[7 * 48 + 1 : 8 * 48 : 2] = np.nan
+    fleets.write_sensor(fleet.settings, "s00", values)
+    outcome = run(fleet, 7)["s00"]
+    assert outcome.text.startswith("skipped: interval changed: a point every 1:00:00")
+    assert "paano retrain s00" in outcome.reason
+    assert run(fleet, 7)["s01"].text == "ok"
