@@ -11,30 +11,32 @@ import pytest
 from paano import PaAno, PaAnoConfig
 from paano.errors import ArtifactError, PaanoError, RegistryError, StorageError
 from storage.registry import package
-from storage.registry.client import RegistryClient
 from storage.registry.places import locate
 from storage.registry.registry import Registry
 
 
 @pytest.fixture(scope="module")
-def home(tmp_path_factory):
+def registered(tmp_path_factory):
+    """A registry with a healthy and a bad sensor; a copy of its files is beside it."""
     home = tmp_path_factory.mktemp("hostile")
     series = np.sin(np.arange(1200) / 9) + 0.1 * np.random.default_rng(0).normal(size=1200)
     model = PaAno(PaAnoConfig.preset("untrained", patch=16, width=0.125), device="cpu").fit(series)
+    made = Registry(f"sqlite:///{home}/mlflow.db", home / "artifacts", "plant", home / "cache")
     for sensor in ("good", "bad"):
         facts = {"sensor": sensor, "interval_seconds": 60.0, "channel_names": ["value"]}
         model.save(home / sensor, facts=facts)
-    RegistryClient(f"sqlite:///{home}/mlflow.db").client  # noqa: B018
-    return home
+        made.register(sensor, home / sensor, alias="champion")
+    shutil.copytree(home / "artifacts", home / "whole")
+    return made, home
 
 
 @pytest.fixture
-def registry(home, tmp_path):
-    shutil.copy(home / "mlflow.db", tmp_path / "mlflow.db")
-    made = Registry(f"sqlite:///{tmp_path}/mlflow.db", tmp_path / "artifacts", "plant", tmp_path / "cache")
-    for sensor in ("good", "bad"):
-        made.register(sensor, home / sensor, alias="champion")
-    shutil.rmtree(made.cache.models)
+def registry(registered):
+    """The registry with its files as they were, and nothing in its cache. No test writes to its database."""
+    made, home = registered
+    shutil.rmtree(home / "artifacts")
+    shutil.copytree(home / "whole", home / "artifacts")
+    shutil.rmtree(made.cache.models, ignore_errors=True)
     return made
 
 
