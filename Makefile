@@ -30,8 +30,11 @@ demo: setup ## make a fleet, train, register, score three nights and compare wit
 demo-s3: setup ## the same on a real S3 server, Prefect server and MLflow server, started and stopped here
 	$(VENV)/bin/paano demo --s3
 
+# Every worker starts the servers it needs for itself: about 2 GB of memory each.
+TEST_WORKERS ?= 2
+
 test: setup lint ## everything that runs within minutes
-	$(PY) -m pytest -m "not slow" --cov
+	$(PY) -m pytest -m "not slow" --cov -n $(TEST_WORKERS) --dist loadfile
 
 test-all: setup lint chromium ## also Ray, PostgreSQL and the long runs
 	$(PY) -m pip install -q -c constraints.txt -e '.[dev,dask,ray,postgres]'

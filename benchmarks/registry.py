@@ -109,7 +109,7 @@ def main() -> None:
     rows = [
         ("register one sensor, median", figures["register_seconds_median"], "0.3"),
         ("register one sensor, 95 %", figures["register_seconds_p95"], ""),
-        ("the same artefact again", figures["register_again_seconds"], ""),
+        ("the same artifact again", figures["register_again_seconds"], ""),
         ("register, 8 threads, per sensor", figures["register_seconds_8_threads"], ""),
         (f"resolve and fetch {n} champions, cold", figures["resolve_and_fetch_cold_seconds"], ""),
         (f"resolve {n} champions", figures["resolve_seconds"], ""),
@@ -119,7 +119,7 @@ def main() -> None:
         (f"resolve and load {n}, warm, together", figures["resolve_and_load_warm_seconds"], "5"),
     ]
     size = figures["model_bytes"] / 1e6
-    print(f"{n} sensors, {size:.2f} MB per model, MLflow on SQLite, artefacts on SeaweedFS")
+    print(f"{n} sensors, {size:.2f} MB per model, MLflow on SQLite, artifacts on SeaweedFS")
     for what, seconds, bound in rows:
         print(f"  {what:42s} {seconds:8.3f} s" + (f"   bound {bound} s" if bound else ""))
 

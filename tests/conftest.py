@@ -23,6 +23,8 @@ os.environ.update(
         "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": "180",
     }
 )
+if "PYTEST_XDIST_WORKER" in os.environ:  # the processes share the cores, so one thread each
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
 atexit.register(shutil.rmtree, os.environ["PREFECT_HOME"], ignore_errors=True)
 
 

@@ -62,7 +62,7 @@ def seaweed(folder: Path, bucket: str = "fleet") -> Iterator[S3]:
 def mlflow_server(
     folder: Path, s3: S3 | None = None, backend: str = "", env: Mapping[str, str] | None = None
 ) -> Iterator[str]:
-    """The address of an MLflow server on SQLite in `folder` or on `backend`, artefacts on `s3` if given."""
+    """The address of an MLflow server on SQLite in `folder` or on `backend`, artifacts on `s3` if given."""
     folder = Path(folder) / "mlflow"
     artifacts = s3.url("mlflow") if s3 else str(folder / "artifacts")
     environment = {**(s3.environment if s3 else {}), **(env or {})}

@@ -52,10 +52,10 @@ def draw_sensor(reading: Reading, scores: pl.DataFrame, events: Sequence[EventRo
         screen.print("no history in this window")
         return
     red = columns_of(reading, events, width)
-    blamed = [name for event in events for name in event.channels]
+    named = [name for event in events for name in event.channels]
     order = sorted(
         range(len(reading.channels)),
-        key=lambda n: blamed.index(reading.channels[n]) if reading.channels[n] in blamed else len(blamed),
+        key=lambda n: named.index(reading.channels[n]) if reading.channels[n] in named else len(named),
     )
     for column in order[:MOST_CHANNELS]:
         values = reading.values[:, column]

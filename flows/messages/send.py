@@ -176,7 +176,7 @@ def deliver_waiting(
 
 
 def _urgent(settings: Settings, name: str, one: Waiting) -> bool:
-    """Whether a message goes out in quiet hours too. Prefect's events wake nobody."""
+    """Whether a message goes out in quiet hours too. Prefect's events disturb no person."""
     limit = settings.notify.urgent
     return name == PREFECT or (limit > 0 and float(one.message.get("severity") or 0.0) >= limit)
 

@@ -1,4 +1,4 @@
-"""Pages from Jinja2 templates: everything from data is escaped, and a page asks nobody for anything.
+"""Pages from Jinja2 templates: everything from data is escaped, and a page makes no request.
 
 A page is one file: its styles and scripts stand inside it, its data as JSON in a script element. A policy in
 its head (Content-Security-Policy) lets only these scripts run and no request leave, so that a text that got

@@ -168,7 +168,7 @@ def read_around(fleet: Fleet, window: Window, sensors: Sequence[str]) -> dict[st
 def picture_of(
     event: EventRow, reading: Reading, window: Window, expected: Expected | None
 ) -> dict[str, Any] | None:
-    """The channel most to blame around an event, small; None where there is nothing to see."""
+    """The channel with the largest share of an event, small; None where there is nothing to see."""
     room = max((event.end - event.start) / 2, 24 * reading.interval)
     around = Window(
         max(event.start - room, reading.start), min(max(event.end + room, event.start + room), window.end)

@@ -134,7 +134,7 @@ def group_of(fleet: Fleet, sensor: str) -> str:
 def compare_data(
     fleet: Fleet, sensors: Sequence[str], window: Window, found: Sequence[EventRow]
 ) -> dict[str, Any]:
-    """What the scripts of the comparison draw: the channel most to blame, or the first, and the score."""
+    """What the scripts of the comparison draw: the channel with the largest share, and the score."""
     readings = fleet.history.read_many(list(sensors), window) if sensors else {}
     scores = fleet.scores.read_many(
         list(sensors), window, ["sensor", "ts", "score", "threshold", "status", "anomaly"]

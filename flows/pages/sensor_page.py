@@ -177,12 +177,10 @@ def grid_step(scores: pl.DataFrame) -> timedelta:
 
 def channel_order(channels: list[str], events: list[EventRow]) -> list[tuple[int, int]]:
     """(rank, column) of every channel: those that made the worst event first; rank 0 made none."""
-    blamed: list[str] = []
+    named: list[str] = []
     for event in events:
-        blamed += [name for name in event.channels if name not in blamed]
-    ranked = [
-        (blamed.index(name) + 1 if name in blamed else 0, column) for column, name in enumerate(channels)
-    ]
+        named += [name for name in event.channels if name not in named]
+    ranked = [(named.index(name) + 1 if name in named else 0, column) for column, name in enumerate(channels)]
     return sorted(ranked, key=lambda each: (each[0] == 0, each[0], each[1]))
 
 

@@ -49,8 +49,8 @@ def tell_incidents(fleet: Fleet, window: Window, night: date, now: datetime) -> 
         offer(settings, message, now, step)
     for rule in settings.notify.targets.values():
         if rule.digest:
-            told = [message for message, _, _ in found if wanted(rule, message)]
-            digest = digest_message(settings, night, told)
+            chosen = [message for message, _, _ in found if wanted(rule, message)]
+            digest = digest_message(settings, night, chosen)
             if digest is not None:
                 offer(settings, digest, now)
     return deliver_waiting(settings, now)[1]

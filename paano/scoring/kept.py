@@ -47,7 +47,7 @@ class Kept:
         return np.where(self.usable[:, None], values, np.nan)
 
     def tensors(self) -> dict[str, np.ndarray]:
-        """What an artefact keeps of it."""
+        """What an artifact keeps of it."""
         return {"kept.codes": self.codes, "kept.low": self.low, "kept.step": self.step}
 
     @classmethod
@@ -77,7 +77,7 @@ def most_rows(keep: int, channels: int) -> int:
 
 
 def kept_shapes(rows: int, channels: int) -> dict[str, tuple[str, tuple[int, ...]]]:
-    """The tensors that an artefact with a kept history of `rows` has beside its bank."""
+    """The tensors that an artifact with a kept history of `rows` has beside its bank."""
     return {
         "kept.codes": ("I16", (rows, channels)),
         "kept.low": ("F64", (channels,)),

@@ -85,7 +85,7 @@ class NextValue:
         return replace(self, limit=np.maximum(self.limit, sizes.max(axis=1))) if sizes.size else self
 
     def tensors(self) -> dict[str, np.ndarray]:
-        """What an artefact keeps of it."""
+        """What an artifact keeps of it."""
         return {"next.weights": self.weights, "next.limit": self.limit, "next.unit": self.unit}
 
     @classmethod
@@ -98,7 +98,7 @@ class NextValue:
 
 
 def next_value_shapes(patch: int, channels: int) -> dict[str, tuple[str, tuple[int, ...]]]:
-    """The tensors that an artefact with a next-value part has beside its bank."""
+    """The tensors that an artifact with a next-value part has beside its bank."""
     return {
         "next.weights": ("F64", (channels, past_of(patch) - 1)),
         "next.limit": ("F64", (LOOKS, channels)),

@@ -22,7 +22,7 @@ class Version:
     sensor: str
     name: str  # of the registered model
     version: int
-    digest: str  # of the artefact
+    digest: str  # of the artifact
     source: str  # address of its folder
     tags: dict[str, str] = field(default_factory=dict)
     aliases: tuple[str, ...] = ()
@@ -103,7 +103,7 @@ class LastSeen:
             path.parent.mkdir(parents=True, exist_ok=True)
             half = path.with_name(f".{path.name}-{os.getpid()}-{secrets.token_hex(4)}")
             try:
-                # Tags and addresses are nobody else's business.
+                # Tags and addresses are for this user alone.
                 with os.fdopen(os.open(half, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
                     file.write(json.dumps(note))
                 half.replace(path)

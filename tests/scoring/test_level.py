@@ -158,7 +158,7 @@ def test_training_scores_are_those_of_the_combined_score(model):
     assert model.calibration.scores == len(scores)
 
 
-def test_a_value_of_training_never_vouches_for_itself():
+def test_a_value_of_training_is_never_compared_with_itself():
     x = wave(900)
     x[600:640] += 5.0  # once only, so nothing outside ±patch is like it
     _, training = level_of(x)

@@ -144,7 +144,7 @@ def test_rows_that_a_person_calls_normal_are_no_surprise():
     assert found.take_in(series, np.zeros(300, dtype=bool)) is found
 
 
-def test_it_is_kept_in_the_artefact_and_what_cannot_be_one_is_refused(tmp_path):
+def test_it_is_kept_in_the_artifact_and_what_cannot_be_one_is_refused(tmp_path):
     x = wave(200, seed=1)
     model().save(tmp_path)
     np.testing.assert_array_equal(PaAno.load(tmp_path, "cpu").score(x), model().score(x))

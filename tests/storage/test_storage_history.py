@@ -320,7 +320,7 @@ def test_a_cut_reading_has_the_rows_of_its_window():
     assert len(reading.cut(Window.day(date(2026, 2, 1)))) == 0
 
 
-def test_a_catalogue_is_read_from_csv_or_parquet(place):
+def test_a_catalog_is_read_from_csv_or_parquet(place):
     store = place.store()
     store.put(
         "sensors.csv",
@@ -349,7 +349,7 @@ def test_a_catalogue_is_read_from_csv_or_parquet(place):
         ('sensor,group\n"",x\n', "without a sensor id"),
     ],
 )
-def test_a_catalogue_that_is_wrong_says_where(folder, text, what):
+def test_a_catalog_that_is_wrong_says_where(folder, text, what):
     folder.store().put("c.csv", text.encode())
     with pytest.raises(ConfigError, match=what):
         Catalog.read(folder.at("c.csv"))

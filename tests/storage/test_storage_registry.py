@@ -1,4 +1,4 @@
-"""The registry on a SQLite file with a local folder, and on an MLflow server with artefacts on S3."""
+"""The registry on a SQLite file with a local folder, and on an MLflow server with artifacts on S3."""
 
 import json
 import os
@@ -77,7 +77,7 @@ def test_a_version_carries_its_sensor_tags_and_description(registry, models):
     assert abs(held.created - datetime.now(UTC)) < timedelta(minutes=10)
 
 
-def test_the_same_artefact_registered_twice_is_one_version(registry, models):
+def test_the_same_artifact_registered_twice_is_one_version(registry, models):
     first = registry.register("a", models[0], alias="champion")
     again = registry.register("a", models[0], alias="challenger")
     other = registry.register("a", models[1])
@@ -195,7 +195,7 @@ def test_with_the_registry_down_the_last_champions_are_used_and_it_says_so(
     assert all(PaAno.load(folder) for folder in away.fetch_many(stale.values()).values())
 
 
-def test_a_damaged_artefact_is_refused_and_never_cached(registry, models):
+def test_a_damaged_artifact_is_refused_and_never_cached(registry, models):
     version = registry.register("a", models[0], alias="champion")
     place = f"{locate(registry.artifacts, registry.fleet, version)}/model"
     good = registry.artifacts.get(f"{place}/bank.safetensors")
@@ -291,7 +291,7 @@ def test_processes_that_register_at_once_lose_nothing_and_make_nothing_twice(tmp
     held = local.versions("own")
     assert [v.version for v in held] == [3, 2, 1]
     assert sorted(PaAno.load(local.fetch(v)).facts["n"] for v in held) == [0, 1, 2]
-    # one artefact of all three: one version, and everybody was told the same number
+    # one artifact of all three: one version, and everybody was told the same number
     assert len(local.versions("common")) == 1 and len({out.split()[-1] for out in printed}) == 1
     assert set(local.champions()) == {"own", "common"}
 

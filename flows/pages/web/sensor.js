@@ -8,8 +8,8 @@ const chart = (() => {
       bands.push({ low: channel.expected.low, high: channel.expected.high, colour: "expected" });
       lines.unshift({ series: channel.expected.mid, colour: "expected", dash: [4, 3], label: channel.name + ", expected" });
     }
-    const blame = channel.rank ? ` · ${["most", "second", "third"][channel.rank - 1] || channel.rank + "th"} to blame` : "";
-    panels.push({ title: channel.name + (DATA.channels.length > 1 || DATA.left_out ? blame : ""), lines, bands, gaps: channel.gaps,
+    const share = channel.rank ? ` · ${["largest", "second", "third"][channel.rank - 1] || channel.rank + "th"} share` : "";
+    panels.push({ title: channel.name + (DATA.channels.length > 1 || DATA.left_out ? share : ""), lines, bands, gaps: channel.gaps,
       height: DATA.channels.length === 1 ? 210 : DATA.channels.length < 4 ? 130 : 84 });
   }
   if (DATA.score) {
