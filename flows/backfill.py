@@ -9,7 +9,7 @@ from prefect import flow
 from flows.run.after import after_nights, tell_failure
 from flows.run.days import DAY, day_window, days_from
 from flows.run.fanout import load_settings, run_name
-from flows.run.fleet import choose_sensors, open_fleet
+from flows.run.fleet import choose_sensors, run_fleet
 from flows.run.nights import score_fleet
 from flows.run.report import Report, finish
 from flows.work.night.days import refuse_after_the_data
@@ -41,7 +41,7 @@ def backfill(
     if end < begin:
         raise ConfigError(f"the last day {end} is before the first, {begin}; exchange --first and --last")
     days = days_from(begin, end)
-    fleet = open_fleet(settings)
+    fleet = run_fleet(settings)
     names = choose_sensors(fleet, sensors)
     champions = fleet.registry.champions(names)
     if champions.stale:

@@ -9,7 +9,7 @@ from prefect import flow
 from flows.run.after import after_nights, tell_failure
 from flows.run.days import DAY, day_before_now, day_window
 from flows.run.fanout import load_settings, run_name
-from flows.run.fleet import choose_sensors, open_fleet
+from flows.run.fleet import choose_sensors, run_fleet
 from flows.run.heal_days import heal_days
 from flows.run.outcome import Outcome, skipped
 from flows.run.report import Report, finish
@@ -30,7 +30,7 @@ def heal(fleet_file: str = "", day: str = "", sensors: list[str] | None = None) 
     """
     settings = load_settings(fleet_file)
     last = date.fromisoformat(day) if day else day_before_now(settings)
-    fleet = open_fleet(settings)
+    fleet = run_fleet(settings)
     names = choose_sensors(fleet, sensors)
     champions = fleet.registry.champions(names)
     if champions.stale:

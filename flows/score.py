@@ -9,7 +9,7 @@ from prefect import flow
 from flows.run.after import after_nights, tell_failure
 from flows.run.days import DAY, day_before_now, day_window
 from flows.run.fanout import load_settings, run_name
-from flows.run.fleet import choose_sensors, open_fleet
+from flows.run.fleet import choose_sensors, run_fleet
 from flows.run.heal_days import heal_days, healed_too
 from flows.run.nights import score_fleet
 from flows.run.report import Report, finish
@@ -31,7 +31,7 @@ def score(fleet_file: str = "", day: str = "", sensors: list[str] | None = None)
     """
     settings = load_settings(fleet_file)
     night = date.fromisoformat(day) if day else day_before_now(settings)
-    fleet = open_fleet(settings)
+    fleet = run_fleet(settings)
     names = choose_sensors(fleet, sensors)
     champions = fleet.registry.champions(names)
     if day:

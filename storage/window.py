@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import zoneinfo
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
@@ -62,3 +64,9 @@ class Window:
 
     def __str__(self) -> str:
         return f"{self.start:%Y-%m-%dT%H:%M:%SZ}/{self.end:%Y-%m-%dT%H:%M:%SZ}"
+
+
+@functools.cache
+def time_zones() -> frozenset[str]:
+    """The names of all time zones; to find them reads hundreds of files."""
+    return frozenset(zoneinfo.available_timezones())

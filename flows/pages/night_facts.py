@@ -71,6 +71,8 @@ class NightFacts:
     due: list[Concern]
     outcomes: dict[str, tuple[str, str]]  # state and reason by sensor
     notes: list[str]
+    champions: Mapping[str, Version]
+    recent: list[EventRow]  # of the nights before too, the most severe first
 
 
 def gather_night(fleet: Fleet, day: date, notes: Iterable[str] = ()) -> NightFacts:
@@ -79,7 +81,7 @@ def gather_night(fleet: Fleet, day: date, notes: Iterable[str] = ()) -> NightFac
     catalog = fleet.history.sensors()
     champions = fleet.registry.champions(catalog.sensors)
     recent = events(fleet, window.widen(before=timedelta(days=USUAL)))
-    tonight = [event for event in recent if event.end >= window.start and event.start < window.end]
+    tonight = [event for event in recent if event.during(window)]
     scored = fleet.scores.read_many(catalog.sensors, window, ["sensor", "ts", "status"])
     rows = map_rows(fleet, window, tonight, scored, HOUR)
     kept = night_outcomes(fleet.settings, day)
@@ -96,6 +98,8 @@ def gather_night(fleet: Fleet, day: date, notes: Iterable[str] = ()) -> NightFac
         due=due_sensors(fleet, champions, recent, window.end),
         outcomes=kept,
         notes=list(notes),
+        champions=champions,
+        recent=recent,
     )
 
 
@@ -184,7 +188,7 @@ def figures_of(
 
 
 def _during(found: Iterable[EventRow], night: Window) -> list[EventRow]:
-    return [event for event in found if event.end >= night.start and event.start < night.end]
+    return [event for event in found if event.during(night)]
 
 
 def due_sensors(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import date, timedelta
 from typing import Any
@@ -30,6 +31,7 @@ from storage.window import Window
 
 BINS = 90  # of a small picture, two values each
 BEFORE = timedelta(days=1)  # of history before the night, for the pictures
+WORKERS = 2  # pages of sensors that are gathered at once
 LATEST = "latest.html"  # always the newest night
 
 
@@ -60,14 +62,28 @@ def write_report(
     settings = fleet.settings
     facts = gather_night(fleet, day, notes)
     chosen = list(dict.fromkeys(event.sensor for event in facts.events))[: settings.report.sensors]
-    pages: dict[str, SensorFacts] = {}
     week = facts.window.widen(before=timedelta(days=2))
-    problems = list(facts.notes)
-    for sensor in chosen:
+
+    def one(sensor: str) -> SensorFacts | PaanoError:
         try:
-            pages[sensor] = gather(fleet, sensor, week)
+            return gather(
+                fleet,
+                sensor,
+                week,
+                parts_in=facts.window,
+                champions=facts.champions,
+                known=facts.recent,
+            )
         except PaanoError as error:
-            problems.append(f"{sensor}: no page of its own: {error}")
+            return error
+
+    with ThreadPoolExecutor(WORKERS) as pool:
+        found = dict(zip(chosen, pool.map(one, chosen), strict=True))
+    pages = {sensor: page for sensor, page in found.items() if isinstance(page, SensorFacts)}
+    problems = [
+        *facts.notes,
+        *(f"{name}: no page of its own: {why}" for name, why in found.items() if isinstance(why, PaanoError)),
+    ]
     folder, name = split_place(out or settings.report.url, day)
     place = Place(base=settings.report.live.rstrip("/"), written=frozenset(pages), folder=name)
     facts = replace(facts, notes=problems)
@@ -75,8 +91,8 @@ def write_report(
 
     # What is given on the command line starts where the person is, what is set starts at the fleet file.
     store = open_store(folder if out else settings.place(folder), storage_options(settings))
-    for sensor, found in pages.items():
-        text = render_sensor(fleet, found, Place.file(), back=f"../{name}.html")
+    for sensor, page_facts in pages.items():
+        text = render_sensor(fleet, page_facts, Place.file(), back=f"../{name}.html")
         store.put(f"{name}/{file_name(sensor)}", text.encode())
     key, data = f"{name}.html", page.encode()
     store.put(key, data)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -21,6 +21,7 @@ from paano.device import torch_threads
 from paano.errors import PaanoError
 from paano.model import PaAno
 from storage.history.reader import Reading
+from storage.registry.registry import Version
 from storage.window import Window
 
 BEFORE = timedelta(days=2)  # of history shown before the scored window
@@ -43,9 +44,25 @@ class SensorFacts:
     notes: list[str]
 
 
-def gather(fleet: Fleet, sensor: str, window: Window, explain: bool = True) -> SensorFacts:
-    """Read what the page shows. With `explain` the champion is loaded for the parts of the score."""
-    view = sensor_view(fleet, sensor, window)
+def gather(
+    fleet: Fleet,
+    sensor: str,
+    window: Window,
+    explain: bool = True,
+    parts_in: Window | None = None,
+    champions: Mapping[str, Version] | None = None,
+    known: Sequence[EventRow] | None = None,
+) -> SensorFacts:
+    """Read what the page shows.
+
+    Args:
+        explain: load the champion for the parts of the score.
+        parts_in: where the parts are shown; they are computed anew, which costs as much as scoring. None: in
+            the whole window.
+        champions: where they are known; else the registry is asked.
+        known: events that were read already.
+    """
+    view = sensor_view(fleet, sensor, window, known)
     reading = fleet.history.read(sensor, window.widen(before=BEFORE))
     notes: list[str] = []
     parts: dict[str, np.ndarray] = {}
@@ -53,26 +70,29 @@ def gather(fleet: Fleet, sensor: str, window: Window, explain: bool = True) -> S
     expected: Expected | None = None
     if explain and reading.rows:
         try:
-            model = champion_of(fleet, sensor)
+            model = champion_of(fleet, sensor, champions)
             if model is not None and list(reading.channels) == model.facts.get("channel_names"):
-                parts, scored, expected = explain_scores(fleet, model, reading, view)
+                parts, scored, expected = explain_scores(fleet, model, reading, view, parts_in or window)
         except PaanoError as error:  # the page is worth having without them; it says what is missing
             notes.append(f"The parts of the score are not shown: {error}")
     return SensorFacts(view, reading, parts, scored, expected, notes)
 
 
-def champion_of(fleet: Fleet, sensor: str) -> PaAno | None:
+def champion_of(fleet: Fleet, sensor: str, champions: Mapping[str, Version] | None = None) -> PaAno | None:
     """The loaded champion of a sensor, or None without one."""
-    version = fleet.registry.champions([sensor]).get(sensor)
+    known = fleet.registry.champions([sensor]) if champions is None else champions
+    version = known.get(sensor)
     return PaAno.load(fleet.registry.fetch(version), device="cpu") if version else None
 
 
 def explain_scores(
-    fleet: Fleet, model: PaAno, reading: Reading, view: SensorView
+    fleet: Fleet, model: PaAno, reading: Reading, view: SensorView, window: Window
 ) -> tuple[dict[str, np.ndarray], Reading, Expected | None]:
-    """The parts of the score of every row, in units of the threshold, and the expected normal if known."""
+    """The parts of the score of every row in `window`, the rows, and the expected normal if known."""
+    context = model.config.context * reading.interval
+    near = reading.cut(window.widen(context, context))
     with torch_threads(fleet.settings.run.threads):
-        found = model.detect(reading.values)
+        found = model.detect(near.values)
         expected = expected_normal(model, reading, view.events)
     threshold = alarm_rule(
         fleet.settings_for(view.sensor), view.sensor, model.calibration, reading.interval
@@ -80,8 +100,8 @@ def explain_scores(
     whole = {name: np.asarray(getattr(found, name), float) for name in PARTS if hasattr(found, name)}
     parts = {name: values for name, values in whole.items() if np.isfinite(values).any()}
     if np.isfinite(parts.get("level", np.array([np.nan]))).any() and np.isfinite(threshold):
-        return parts, reading, expected
-    return {}, reading, expected
+        return parts, near, expected
+    return {}, near, expected
 
 
 def expected_normal(model: PaAno, reading: Reading, events: list[EventRow]) -> Expected | None:

@@ -38,6 +38,10 @@ class EventRow:
     model_version: int | None
     open: bool = False  # it may still go on: nothing normal was scored after it
 
+    def during(self, window: Window) -> bool:
+        """Whether it overlaps `window`."""
+        return self.end >= window.start and self.start < window.end
+
     def to_dict(self) -> dict[str, Any]:
         return {**asdict(self), "channels": list(self.channels)}
 
@@ -106,7 +110,7 @@ def events_by_day(fleet: Fleet, last: date, found: Sequence[EventRow]) -> dict[s
     counts = {}
     for day in days_from(last - timedelta(days=RECENT.days - 1), last):
         window = day_window(fleet.settings, day)
-        counts[str(day)] = sum(event.end >= window.start and event.start < window.end for event in found)
+        counts[str(day)] = sum(event.during(window) for event in found)
     return counts
 
 
@@ -227,15 +231,22 @@ def open_events(fleet: Fleet, rows: list[dict[str, Any]]) -> set[str]:
     return found
 
 
-def sensor_view(fleet: Fleet, sensor: str, window: Window) -> SensorView:
-    """Everything about one sensor: versions, and scores and events of `window`."""
+def sensor_view(
+    fleet: Fleet, sensor: str, window: Window, known: Sequence[EventRow] | None = None
+) -> SensorView:
+    """Everything about one sensor: versions, and scores and events of `window`.
+
+    `known` are events that were read already, the most severe first; without them they are read.
+    """
     fleet.history.sensors()[sensor]  # UnknownSensor, with the nearest ids
     return SensorView(
         sensor,
         window,
         [version_figures(version) for version in fleet.registry.versions(sensor)],
         fleet.scores.read(sensor, window).drop("sensor"),
-        events(fleet, window, [sensor]),
+        events(fleet, window, [sensor])
+        if known is None
+        else [one for one in known if one.sensor == sensor and one.during(window)],
     )
 
 

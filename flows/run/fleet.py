@@ -227,3 +227,8 @@ def fleet_for(settings: dict[str, Any]) -> Fleet:
     if not (run := flow_run.id):
         return open_fleet(plain)
     return _shared(json.dumps(settings, sort_keys=True), run, storage_options(plain))
+
+
+def run_fleet(settings: Settings) -> Fleet:
+    """The fleet of the flow run that is going on; its tasks in this process share it."""
+    return fleet_for(settings.to_dict())

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from datetime import date
+import logging
+from collections.abc import Mapping, Sequence
+from datetime import date, timedelta
 from typing import Any
 
 from prefect import task
 
-from flows.run.days import day_window
+from flows.run.days import DAY, day_window
 from flows.run.engine import cores
 from flows.run.fanout import fan_out
 from flows.run.fleet import Fleet, fix_shards, fleet_for
@@ -17,8 +18,11 @@ from flows.run.plan import Batch, plan_night, shard_members
 from flows.work.night.compute import Scored
 from flows.work.night.days import days_at_once, days_by_sensors, stretches
 from flows.work.night.night import DONE, add, commit, compute, score_days
+from paano.errors import PaanoError
 from storage.registry.registry import Version
 from storage.secrets import without_secrets
+
+log = logging.getLogger("paano.flows")
 
 
 @task(name="score batch", task_run_name="score {batch.name}")
@@ -92,6 +96,8 @@ def score_fleet(
         catch_up: also score days that were missed within run.catch_up before the first of `days`.
     """
     settings = fleet.settings
+    if settings.run.engine == "local":  # its tasks share this fleet; on a cluster each lists its own sensors
+        list_history(fleet, sensors, champions, days)
     dates = fleet.scores.dates() if catch_up else []
     shards = fix_shards(fleet, len(sensors), day_window(settings, days[0], days[-1]).days())
     batches, commits = plan(fleet, sensors, shards)
@@ -115,6 +121,19 @@ def score_fleet(
             found = score_stretch(what, fleet, some, known, stretch, shards, rescore)
             total |= {name: add(total.get(name), found[name]) for name in some}
     return [total.get(name) or skipped(name, DONE) for name in sensors]
+
+
+def list_history(
+    fleet: Fleet, sensors: Sequence[str], champions: Mapping[str, Version], days: Sequence[date]
+) -> None:
+    """List the history that this run will read, and compare with what was read before, once for all of it."""
+    settings, steps = fleet.settings, [version.parsed.interval for version in champions.values()]
+    around = 2 * settings.config().context * max((step for step in steps if step), default=timedelta(0))
+    before = max(around, settings.run.look_back) + settings.run.catch_up + DAY
+    try:
+        fleet.history.list_ahead(sensors, day_window(settings, days[0], days[-1]).widen(before, around))
+    except PaanoError as error:
+        log.warning("the history is listed sensor by sensor: %s", error)
 
 
 def plan(fleet: Fleet, sensors: Sequence[str], shards: int) -> tuple[list[Batch], list[Batch]]:

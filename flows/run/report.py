@@ -98,9 +98,9 @@ def with_night_report(report: Report, settings: Settings, night: date) -> Report
     from prefect.artifacts import create_link_artifact
 
     from flows.pages.night_report import report_of_run
-    from flows.run.fleet import open_fleet
+    from flows.run.fleet import run_fleet
 
-    written, note = report_of_run(open_fleet(settings), night, report.notes)
+    written, note = report_of_run(run_fleet(settings), night, report.notes)
     if written is not None:
         create_link_artifact(
             link=written.link,

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import inspect
 import re
-import zoneinfo
 from datetime import timedelta
 from typing import Annotated, Any, Literal, get_type_hints
 
@@ -17,6 +16,7 @@ from flows.settings.duration import Duration, spell
 from paano.config import CHOICES, PRESETS, RANGES, PaAnoConfig
 from paano.errors import ConfigError
 from storage.keys import FLEET_NAME
+from storage.window import time_zones
 
 Name = Annotated[str, Field(pattern=f"^{FLEET_NAME}$")]
 Share = Annotated[float, Field(ge=0.0, le=1.0)]
@@ -30,7 +30,7 @@ class Section(BaseModel):
 
 def known_zone(value: str) -> str:
     """`value`, if it names a time zone; ValueError says how to."""
-    if value not in zoneinfo.available_timezones():
+    if value not in time_zones():
         raise ValueError('not a time zone; allowed are names such as "UTC" or "Europe/Rome"')
     return value
 
@@ -232,7 +232,7 @@ class ReportSettings(Section):
     url: str = Field("reports", description="folder or URL for the night reports; empty: none is written")
     pictures: int = Field(200, ge=0, le=2000, description="most events of a report that get a picture")
     sensors: int = Field(
-        25, ge=0, le=500, description="most sensors of a report that get a page of their own"
+        10, ge=0, le=500, description="most sensors of a report that get a page of their own"
     )
     live: str = Field(
         "",

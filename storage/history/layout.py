@@ -13,7 +13,7 @@ from paano.errors import ConfigError, HistoryError
 from storage.history import paths
 from storage.history.paths import is_parquet
 from storage.objects.store import ObjectInfo, Store
-from storage.window import Window
+from storage.window import Window, time_zones
 
 KINDS = ("sensor", "long")
 ORDERS = ("modified", "name")
@@ -92,7 +92,7 @@ class HistoryLayout:
             raise ConfigError(
                 "history.channels names no column; leave it out to take every column of numbers"
             )
-        if self.timezone not in zoneinfo.available_timezones():
+        if self.timezone not in time_zones():
             raise ConfigError(f"history.timezone = {self.timezone!r} is not a time zone such as Europe/Rome")
 
     @property
@@ -121,14 +121,18 @@ class HistoryLayout:
             days.update(local.days())
         return sorted(days)
 
+    def span(self, window: Window) -> Window:
+        """The whole dates whose objects can hold rows of `window`."""
+        days = self.days(window)
+        return Window(Window.day(days[0]).start, Window.day(days[-1]).end)
+
     def objects(self, store: Store, sensor: str | None, window: Window) -> list[Found]:
         """The objects to read, by name. A computed object may not exist.
 
         HistoryError names a Parquet object that lies deeper below a sensor's folder than dates explain.
         """
         found: dict[str, Found] = {}
-        days = self.days(window)
-        wide = Window(Window.day(days[0]).start, Window.day(days[-1]).end)
+        wide = self.span(window)
         for place in self.places(sensor, window):
             if is_parquet(place):
                 found[place] = Found(place)

@@ -25,6 +25,7 @@ from storage.history.catalog import Catalog
 from storage.history.columns import only_rise
 from storage.history.grid import LARGEST, Grid, infer_interval, moment, to_grid
 from storage.history.layout import Found, HistoryLayout, SensorColumns
+from storage.history.listing import Listing
 from storage.history.paths import is_parquet
 from storage.history.reading import Reading
 from storage.history.rows import RowReader, Rows, Wanted, join, pick
@@ -58,6 +59,7 @@ class History:
         self.layout = layout or HistoryLayout()
         self.options = options
         self.store = open_store(url, options)
+        self.listing = Listing(self.store, self.layout)
         self.per_sensor: PerSensor = per_sensor or (lambda _sensor: SensorColumns())
         self._catalog: Catalog | None = None
         self._piece: Piece | None = None
@@ -98,6 +100,13 @@ class History:
         )
         stamps = [stamp for info in looked.values() if (stamp := reader.newest(info, subject)) is not None]
         return moment(max(stamps)) if stamps else None
+
+    def list_ahead(self, sensors: Iterable[str], window: Window) -> None:
+        """List what `sensors` have in `window` once, for all that is asked of this history afterwards.
+
+        For a run: what comes later is not seen through this object. Raises what a listing raises.
+        """
+        self.listing.ahead(sensors, window, len(self.sensors()))
 
     def read(
         self,
@@ -178,14 +187,15 @@ class History:
         own = {name: self.per_sensor(name) for batch in batches for name in batch}
         known = [(intervals or {}).get(name) or columns.interval for name, columns in own.items()]
         longest = max((one or self.layout.interval or _UNKNOWN for one in known), default=_UNKNOWN)
-        objects = self.layout.objects(self.store, None, self._reach(window, {longest}))
+        objects = self.listing.objects(None, self._reach(window, {longest}))
         reader, ask = RowReader(self.store, self.layout), self._wanted(own.values())
         return scatter(reader, objects, window, longest, batches, ask, open_store(to, self.options))
 
     def with_piece(self, piece: Piece) -> History:
         """This history, with the rows that `piece` holds read from there."""
         other = History(self.store.url, self.layout, self.options, self.per_sensor)
-        other.store, other._catalog, other._piece = self.store, self._catalog, piece
+        other.store, other.listing = self.store, self.listing
+        other._catalog, other._piece = self._catalog, piece
         return other
 
     # -- a prefix per sensor ---------------------------------------------------------------------------------
@@ -208,7 +218,7 @@ class History:
         wide = self._reach(window, {plan.interval})
         reader = RowReader(self.store, self.layout)
         ask = self._wanted([plan.columns])
-        found = self.layout.objects(self.store, plan.sensor, wide)
+        found = self.listing.objects(plan.sensor, wide)
         read = (reader.read(one, wide, None, ask, subject=plan.sensor) for one in found)
         parts = [part for part in read if part is not None]
         return self._reading(plan, self._joined(plan, parts), window)
@@ -230,7 +240,7 @@ class History:
                 return error
 
         try:
-            objects = self.layout.objects(self.store, None, wide)
+            objects = self.listing.objects(None, wide)
         except PaanoError as error:
             return dict.fromkeys(plans, error)
         with ThreadPoolExecutor(max(1, workers)) as pool:

@@ -20,8 +20,8 @@ from flows.run.days import day_of, day_window
 from flows.run.fleet import Fleet, storage_options
 from flows.work.night.compute import Scored
 from paano.errors import HistoryError, PaanoError, Transient
-from storage.history.layout import Found, HistoryLayout
-from storage.history.paths import overlaps
+from storage.history.layout import Found
+from storage.history.reader import History
 from storage.objects.store import open_store
 from storage.tables.reads import READ_SCHEMA, ReadStore
 from storage.window import Window
@@ -40,23 +40,16 @@ def marks_of(fleet: Fleet, sensors: Iterable[str], days: Sequence[Window]) -> di
     if not fleet.settings.run.look_back:
         return {}
     history, names = fleet.history, list(sensors)
-    layout, store = history.layout, history.store
-    if layout.kind == "long":
-        same = {day: _mark(layout.objects(store, None, day), store) for day in days}
+    if history.layout.kind == "long":
+        same = {day: _mark(history, history.listing.objects(None, day)) for day in days}
         return {(sensor, day): same[day] for sensor in names for day in days}
 
     def one(sensor: str) -> dict[tuple[str, Window], str]:
         found = {}
-        try:
-            # One listing for all days, where the path of a sensor holds no date.
-            every = None if layout.dated else layout.objects(store, sensor, _whole(days))
-        except HistoryError:  # the run that reads this sensor says what is wrong
-            return {}
         for day in days:
             try:
-                some = layout.objects(store, sensor, day) if every is None else _of_day(layout, every, day)
-                found[sensor, day] = _mark(some, store)
-            except HistoryError:  # as above
+                found[sensor, day] = _mark(history, history.listing.objects(sensor, day))
+            except HistoryError:  # the run that reads this sensor says what is wrong
                 continue
         return found
 
@@ -64,29 +57,16 @@ def marks_of(fleet: Fleet, sensors: Iterable[str], days: Sequence[Window]) -> di
         return {key: mark for part in pool.map(one, names) for key, mark in part.items()}
 
 
-def _whole(days: Iterable[Window]) -> Window:
-    """From the first to the last of `days`."""
-    some = list(days)
-    return Window(min(day.start for day in some), max(day.end for day in some))
-
-
-def _of_day(layout: HistoryLayout, found: Iterable[Found], day: Window) -> list[Found]:
-    """Those of the listed objects that `layout.objects` gives for one day."""
-    dates = layout.days(day)
-    wide = Window(Window.day(dates[0]).start, Window.day(dates[-1]).end)
-    return [one for one in found if overlaps(one.key, wide)]
-
-
-def _mark(found: Iterable[object], store: object) -> str:
+def _mark(history: History, found: Iterable[Found]) -> str:
     digest = hashlib.sha256()
     for one in found:
-        key, size, modified = one.key, one.size, one.modified  # type: ignore[attr-defined]  # a Found
+        size, modified = one.size, one.modified
         if modified is None:  # computed from the date, not listed
-            info = store.head(key)  # type: ignore[attr-defined]  # a Store
+            info = history.store.head(one.key)
             if info is None:
                 continue
             size, modified = info.size, info.modified
-        digest.update(f"{key}\0{size}\0{modified.isoformat()}\n".encode())
+        digest.update(f"{one.key}\0{size}\0{modified.isoformat()}\n".encode())
     return digest.hexdigest()[:32]
 
 
@@ -145,6 +125,7 @@ def changed_days(fleet: Fleet, before: date, sensors: Sequence[str]) -> dict[dat
     if not table.dates():
         return {}
     rows = table.read_many(sensors, reach)
+    fleet.history.list_ahead(rows["sensor"].unique(maintain_order=True), reach)
     found: dict[date, list[str]] = {}
     remembered = [
         Window(start, end) for start, end in rows.select("ts", "end").unique().sort("ts").iter_rows()

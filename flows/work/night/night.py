@@ -14,9 +14,10 @@ changes no object.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import date, datetime
-from typing import cast
+from typing import TypeVar, cast
 
 import polars as pl
 
@@ -27,8 +28,8 @@ from flows.work.known_periods import mute_rows, muted_stretches
 from flows.work.night.compute import Scored, compute_sensors, detect_rows
 from flows.work.night.days import days_at_once, days_by_sensors, stretches
 from flows.work.night.events import MICROSECOND, Written, update_events
-from flows.work.night.late_data import marks_of, remember, with_reads
-from flows.work.night.load import Champion, Champions, load_champions, load_night
+from flows.work.night.late_data import Marks, marks_of, remember, with_reads
+from flows.work.night.load import Champion, Champions, Readings, load_champions, load_night
 from flows.work.night.models import Models
 from flows.work.night.rows import KEY, NewRows, frame_of, merge_rows
 from flows.work.night.silence import update_silence
@@ -38,7 +39,11 @@ from storage.registry.registry import Version
 from storage.window import Window
 
 DONE = "every night was scored already"
+AT_ONCE = 16  # sensors that are loaded together, while those before them are computed
 SUMMED = ("rows", "missing", "anomalies", "events")
+
+A = TypeVar("A")
+B = TypeVar("B")
 
 
 def score_days(
@@ -90,10 +95,32 @@ def compute(
     `champions` are those that are open already; the first model of a new sensor is added to them.
     """
     window = Window(days[0].start, days[-1].end)
-    marks = marks_of(fleet, sensors, days)  # before it is read: what comes meanwhile is seen later
-    champions, readings = load_night(fleet, window, sensors, versions, champions)
-    scored = compute_sensors(fleet, days, sensors, champions, readings, batch)
-    return [with_reads(one, days, marks) for one in scored]
+    # An object of a long table holds many sensors: they are read together.
+    size = AT_ONCE if fleet.history.layout.kind == "sensor" else max(1, len(sensors))
+
+    def load(some: Sequence[str]) -> tuple[Marks, Champions, Readings]:
+        marks = marks_of(fleet, some, days)  # before it is read: what comes meanwhile is seen later
+        return marks, *load_night(fleet, window, some, versions, champions)
+
+    scored: list[Scored] = []
+    chunks = [sensors[first : first + size] for first in range(0, len(sensors), size)]
+    for some, (marks, found, readings) in zip(chunks, loaded_ahead(load, chunks), strict=True):
+        rows = compute_sensors(fleet, days, some, found, readings, batch)
+        scored += [with_reads(one, days, marks) for one in rows]
+    return scored
+
+
+def loaded_ahead(load: Callable[[A], B], items: Iterable[A]) -> Iterator[B]:
+    """`load` of each item, in order; the next is loaded while the caller works on this one."""
+    with ThreadPoolExecutor(1) as pool:
+        waiting: Future[B] | None = None
+        for item in items:
+            following = pool.submit(load, item)
+            if waiting is not None:
+                yield waiting.result()
+            waiting = following
+        if waiting is not None:
+            yield waiting.result()
 
 
 # -- commit --------------------------------------------------------------------------------------------------

@@ -1,0 +1,87 @@
+"""Which objects hold a sensor's rows, listed once for everything that a run asks.
+
+A night asks three times: what there is before it reads, what to read, and which past days have changed. And
+where all sensors are asked for, one listing of the whole history takes a request for a thousand objects
+instead of one for each sensor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+
+from paano.errors import HistoryError
+from storage.history import paths
+from storage.history.layout import Found, HistoryLayout
+from storage.history.paths import is_parquet
+from storage.objects.store import Store
+from storage.window import Window
+
+WORKERS = 8  # folders listed at once
+
+
+class Listing:
+    """The objects of a history. What `ahead` has listed is not asked for again."""
+
+    def __init__(self, store: Store, layout: HistoryLayout) -> None:
+        self.store, self.layout = store, layout
+        self._kept: dict[str | None, tuple[Window, list[Found]]] = {}
+
+    def objects(self, sensor: str | None, window: Window) -> list[Found]:
+        """The objects that may hold rows of `window`, as `HistoryLayout.objects` gives them."""
+        if not self._covers(sensor, window):
+            return self.layout.objects(self.store, sensor, window)
+        span = self.layout.span(window)
+        return [one for one in self._kept[sensor][1] if paths.overlaps(one.key, span)]
+
+    def ahead(self, sensors: Iterable[str], window: Window, known: int) -> None:
+        """List now what will be asked of `sensors` within `window`, and keep it; what is kept already stays.
+
+        A sensor that has nothing there, or something that is refused, is listed again when it is asked for.
+
+        Args:
+            known: how many sensors the history has; if most of them are asked for, all is listed together.
+        """
+        layout = self.layout
+        names = [sensor for sensor in sensors if not self._covers(sensor, window)]
+        if layout.kind == "long":
+            if not self._covers(None, window):
+                self._keep(None, window, layout.objects(self.store, None, window))
+        elif not layout.dated and not is_parquet(layout.path):
+            if 2 * len(names) >= known:
+                for sensor, found in self._whole(names, window).items():
+                    self._keep(sensor, window, found)
+            else:
+                with ThreadPoolExecutor(WORKERS) as pool:
+                    list(pool.map(lambda sensor: self._one(sensor, window), names))
+
+    def _covers(self, sensor: str | None, window: Window) -> bool:
+        span, kept = self.layout.span(window), self._kept.get(sensor)
+        return kept is not None and kept[0].start <= span.start and span.end <= kept[0].end
+
+    def _keep(self, sensor: str | None, window: Window, found: list[Found]) -> None:
+        if found:
+            self._kept[sensor] = self.layout.span(window), found
+
+    def _one(self, sensor: str, window: Window) -> None:
+        try:
+            self._keep(sensor, window, self.layout.objects(self.store, sensor, window))
+        except HistoryError:
+            self._kept.pop(sensor, None)  # whoever reads this sensor gets the error
+
+    def _whole(self, names: Iterable[str], window: Window) -> dict[str, list[Found]]:
+        """The objects of many sensors by one listing of all."""
+        layout, span = self.layout, self.layout.span(window)
+        depth = layout.path.count("/") + 1
+        folders = {paths.of_sensor(layout.path, sensor): sensor for sensor in names}
+        found: dict[str, list[Found]] = {sensor: [] for sensor in folders.values()}
+        for info in self.store.list(layout.base):
+            *parts, _ = info.key.split("/")
+            sensor = folders.get("/".join(parts[:depth]))
+            if sensor is None or not is_parquet(info.key):
+                continue
+            if paths.not_dates(parts[depth:]) is not None:
+                found.pop(sensor, None)  # too deep: it is refused when it is read
+            elif sensor in found and paths.overlaps(info.key, span):
+                found[sensor].append(Found(info.key, info.size, info.modified))
+        return found
