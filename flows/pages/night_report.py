@@ -19,7 +19,7 @@ import numpy as np
 from flows.pages.html import read_asset, render
 from flows.pages.night_facts import NightFacts, gather_night
 from flows.pages.place import Place, file_name
-from flows.pages.sensor_page import SensorFacts, event_data, gather, render_sensor
+from flows.pages.sensor_page import SensorFacts, event_data, gather, render_sensor, shown
 from flows.pages.series import Expected, milliseconds, pack
 from flows.pages.views import EventRow
 from flows.run.fleet import Fleet, storage_options
@@ -64,7 +64,12 @@ def write_report(
     chosen = list(dict.fromkeys(event.sensor for event in facts.events))[: settings.report.sensors]
     week = facts.window.widen(before=timedelta(days=2))
 
+    readings = fleet.history.read_many(chosen, shown(week))  # together: in long tables they share objects
+
     def one(sensor: str) -> SensorFacts | PaanoError:
+        reading = readings[sensor]
+        if isinstance(reading, PaanoError):
+            return reading
         try:
             return gather(
                 fleet,
@@ -73,6 +78,7 @@ def write_report(
                 parts_in=facts.window,
                 champions=facts.champions,
                 known=facts.recent,
+                reading=reading,
             )
         except PaanoError as error:
             return error

@@ -52,6 +52,7 @@ def gather(
     parts_in: Window | None = None,
     champions: Mapping[str, Version] | None = None,
     known: Sequence[EventRow] | None = None,
+    reading: Reading | None = None,
 ) -> SensorFacts:
     """Read what the page shows.
 
@@ -61,9 +62,10 @@ def gather(
             the whole window.
         champions: where they are known; else the registry is asked.
         known: events that were read already.
+        reading: the history of `shown(window)`, if it was read already.
     """
     view = sensor_view(fleet, sensor, window, known)
-    reading = fleet.history.read(sensor, window.widen(before=BEFORE))
+    reading = reading or fleet.history.read(sensor, shown(window))
     notes: list[str] = []
     parts: dict[str, np.ndarray] = {}
     scored: Reading | None = None
@@ -76,6 +78,11 @@ def gather(
         except PaanoError as error:  # the page is worth having without them; it says what is missing
             notes.append(f"The parts of the score are not shown: {error}")
     return SensorFacts(view, reading, parts, scored, expected, notes)
+
+
+def shown(window: Window) -> Window:
+    """The history that a page about `window` shows."""
+    return window.widen(before=BEFORE)
 
 
 def champion_of(fleet: Fleet, sensor: str, champions: Mapping[str, Version] | None = None) -> PaAno | None:

@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping, Sequence
-from datetime import date, timedelta
+from datetime import date
 from typing import Any
 
 from prefect import task
 
-from flows.run.days import DAY, day_window
+from flows.run.days import day_window
 from flows.run.engine import cores
 from flows.run.fanout import fan_out
 from flows.run.fleet import Fleet, fix_shards, fleet_for
+from flows.run.history import fleet_of_batch, list_history, scattered
 from flows.run.outcome import Outcome, skipped
 from flows.run.plan import Batch, plan_night, shard_members
 from flows.work.night.compute import Scored
 from flows.work.night.days import days_at_once, days_by_sensors, stretches
 from flows.work.night.night import DONE, add, commit, compute, score_days
-from paano.errors import PaanoError
+from storage.history.reader import Piece
 from storage.registry.registry import Version
 from storage.secrets import without_secrets
-
-log = logging.getLogger("paano.flows")
 
 
 @task(name="score batch", task_run_name="score {batch.name}")
@@ -36,9 +34,10 @@ def score_batch(
     dates: list[str],
     rescore: bool = False,
     resume: bool = False,
+    pieces: dict[str, Piece] | None = None,
 ) -> list[Outcome]:
     """Score the whole shards of `batch`, one after another, for `days` in order, and commit them."""
-    fleet, asked = fleet_for(settings), [date.fromisoformat(day) for day in days]
+    fleet, asked = fleet_of_batch(settings, pieces), [date.fromisoformat(day) for day in days]
     known = [date.fromisoformat(day) for day in dates]
     outcomes = []
     for members in shard_members(batch, shards):
@@ -51,10 +50,14 @@ def score_batch(
 @task(name="compute batch", task_run_name="score {batch.title}")
 @without_secrets
 def compute_batch(
-    batch: Batch, settings: dict[str, Any], versions: dict[str, Version], days: list[str]
+    batch: Batch,
+    settings: dict[str, Any],
+    versions: dict[str, Version],
+    days: list[str],
+    pieces: dict[str, Piece] | None = None,
 ) -> list[Scored]:
     """Compute the rows of `batch` for `days`, which follow each other; `commit_batch` stores them."""
-    fleet = fleet_for(settings)
+    fleet = fleet_of_batch(settings, pieces)
     windows = [day_window(fleet.settings, date.fromisoformat(day)) for day in days]
     scored = compute(fleet, windows, batch.sensors, versions, batch=batch.number)
     return scored if fleet.settings.run.engine == "local" else [one.carried() for one in scored]
@@ -102,18 +105,19 @@ def score_fleet(
     shards = fix_shards(fleet, len(sensors), day_window(settings, days[0], days[-1]).days())
     batches, commits = plan(fleet, sensors, shards)
     if not commits:
-        return fan_out(
-            what,
-            score_batch,
-            batches,
-            settings,
-            {"versions": champions},
-            days=[day.isoformat() for day in days],
-            shards=shards,
-            dates=[day.isoformat() for day in dates],
-            rescore=rescore,
-            resume=resume,
-        )
+        with scattered(fleet, batches, champions, days) as pieces:
+            return fan_out(
+                what,
+                score_batch,
+                batches,
+                settings,
+                {"versions": champions, "pieces": pieces},
+                days=[day.isoformat() for day in days],
+                shards=shards,
+                dates=[day.isoformat() for day in dates],
+                rescore=rescore,
+                resume=resume,
+            )
     known, total = dict(champions), dict[str, Outcome]()
     done_by = champions if resume else None
     for group, some in days_by_sensors(fleet, days, sensors, dates=dates, done_by=done_by):
@@ -121,19 +125,6 @@ def score_fleet(
             found = score_stretch(what, fleet, some, known, stretch, shards, rescore)
             total |= {name: add(total.get(name), found[name]) for name in some}
     return [total.get(name) or skipped(name, DONE) for name in sensors]
-
-
-def list_history(
-    fleet: Fleet, sensors: Sequence[str], champions: Mapping[str, Version], days: Sequence[date]
-) -> None:
-    """List the history that this run will read, and compare with what was read before, once for all of it."""
-    settings, steps = fleet.settings, [version.parsed.interval for version in champions.values()]
-    around = 2 * settings.config().context * max((step for step in steps if step), default=timedelta(0))
-    before = max(around, settings.run.look_back) + settings.run.catch_up + DAY
-    try:
-        fleet.history.list_ahead(sensors, day_window(settings, days[0], days[-1]).widen(before, around))
-    except PaanoError as error:
-        log.warning("the history is listed sensor by sensor: %s", error)
 
 
 def plan(fleet: Fleet, sensors: Sequence[str], shards: int) -> tuple[list[Batch], list[Batch]]:
@@ -155,7 +146,9 @@ def score_stretch(
     """Compute in small batches, then commit each shard; a sensor's first champion is added to `champions`."""
     settings, asked = fleet.settings, [day.isoformat() for day in days]
     batches, commits = plan(fleet, sensors, shards)
-    computed = fan_out(what, compute_batch, batches, settings, {"versions": champions}, days=asked)
+    with scattered(fleet, batches, champions, days) as pieces:
+        by_sensor: dict[str, Mapping[str, Any]] = {"versions": champions, "pieces": pieces}
+        computed = fan_out(what, compute_batch, batches, settings, by_sensor, days=asked)
     scored = {one.sensor: one for one in computed if isinstance(one, Scored)}
     outcomes = {lost.sensor: lost for lost in computed if isinstance(lost, Outcome)}
     champions |= {one.sensor: one.version for one in scored.values() if one.version}

@@ -113,21 +113,34 @@ def not_dates(folders: Iterable[str]) -> str | None:
     return None
 
 
-def overlaps(key: str, window: Window) -> bool:
-    """Whether an object can hold rows of `window`, by the hive partitions in its key."""
+def partition(key: str) -> tuple[date, int] | None:
+    """The first day and the number of days that an object is about, by the hive partitions in its key."""
     parts = dict(p.split("=", 1) for p in key.split("/")[:-1] if p.count("=") == 1)
     try:
         if "date" in parts or "dt" in parts:
-            day = date.fromisoformat(parts.get("date") or parts["dt"])
-            return window.common(Window.day(day)) is not None
+            return date.fromisoformat(parts.get("date") or parts["dt"]), 1
         if "year" in parts:
             year, month = int(parts["year"]), int(parts.get("month", 0))
             number = int(parts.get("day", 0)) if month else 0
-            days = 1 if number else 31 if month else 366
-            return window.common(Window.day(date(year, month or 1, number or 1), days)) is not None
-    except (ValueError, OverflowError):
-        return True  # not a date after all
-    return True
+            return date(year, month or 1, number or 1), 1 if number else 31 if month else 366
+    except ValueError:
+        return None  # not a date after all
+    return None
+
+
+def day_of(key: str) -> date | None:
+    """The day that an object is about, where its key says a single one."""
+    found = partition(key)
+    return found[0] if found and found[1] == 1 else None
+
+
+def overlaps(key: str, window: Window) -> bool:
+    """Whether an object can hold rows of `window`, by its partitions."""
+    found = partition(key)
+    try:
+        return found is None or window.common(Window.day(*found)) is not None
+    except OverflowError:  # the end of time
+        return True
 
 
 def with_date(path: str, day: date) -> str:

@@ -10,15 +10,17 @@ import polars as pl
 from flows.run.days import DAY, day_window, days_from, has_rows
 from flows.run.fleet import Fleet
 from flows.work.night.rows import KEY
-from paano.errors import ConfigError, Transient
+from paano.errors import ConfigError, HistoryError, Transient
 from paano.status import Status
+from storage.history import paths
 from storage.history.reader import Reading
 from storage.registry.registry import Version
 from storage.window import Window
 
 MOST_DAYS, MOST_ROWS = 90, 2_000_000  # that are computed at once
 SEEN = ["sensor", "ts", "status", "model_version"]
-FIRST_LOOK = 16  # sensors that are asked first whether there is data
+FIRST_LOOK = 8  # sensors that are asked first whether there is data
+MICROSECOND = timedelta(microseconds=1)
 LATER = timedelta(days=31)
 
 
@@ -126,14 +128,28 @@ def seen(fleet: Fleet, days: Sequence[date], sensors: Sequence[str]) -> pl.DataF
     return rows.sort("ts").join_asof(starts, left_on="ts", right_on="start").sort(KEY)
 
 
+def has_object(fleet: Fleet, sensor: str, night: Window) -> bool:
+    """Whether there is an object with the date of `night` in its name that holds rows of this sensor."""
+    history, noon = fleet.history, night.start + night.length / 2
+    name = None if history.layout.kind == "long" else sensor
+    try:
+        found = history.listing.objects(name, Window(noon, noon + MICROSECOND))
+    except HistoryError:  # the run that reads this sensor says what is wrong
+        return False
+    return any(one.modified is not None and paths.day_of(one.key) for one in found)
+
+
 def refuse_after_the_data(
     fleet: Fleet, sensors: Sequence[str], day: date, versions: Mapping[str, Version]
 ) -> None:
     """ConfigError if no sensor has any data on `day` or in the month after it: it lies in the future.
 
-    The first sensors that have some end the search, so that a usual day costs a few requests.
+    A usual day costs a listing: an object of that date is data. Where names hold no dates, the first sensors
+    that have a value end the search.
     """
     night = day_window(fleet.settings, day)
+    if any(has_object(fleet, sensor, night) for sensor in sensors[:FIRST_LOOK]):
+        return
     for window in (night, Window(night.end, night.end + LATER)):
         for first, last in ((0, FIRST_LOOK), (FIRST_LOOK, len(sensors))):
             some = sensors[first:last]
