@@ -51,7 +51,7 @@ class ModelFacts(Mapping[str, Any]):
     ) -> ModelFacts:
         """All known facts of a model.
 
-        Parameters:
+        Args:
             sensor: the id of the sensor.
             kind: how the model was made: trained, untrained, refreshed.
             interval: the time between two rows of the training series.

@@ -60,7 +60,7 @@ class PaAno(Estimator):
     scikit-learn's names (`decision_function`, `predict`, `get_params` and so on) are in `paano.estimator`;
     `score` is the anomaly score of each row, higher for more anomalous rows.
 
-    Parameters:
+    Args:
         config: the settings; the preset `default` unless given.
         device: where the model runs (`auto`, `cpu`, `cuda`, `cuda:1`, `mps`). It is not a part of the model.
 
@@ -94,7 +94,7 @@ class PaAno(Estimator):
     def fit(self, X: Any, y: Any = None) -> PaAno:
         """Train the encoder on `X`, build the bank and calibrate. Fitting again starts anew.
 
-        Parameters:
+        Args:
             X: the training series, (N,) or (N, C); NaN and ±inf are missing values.
             y: not used; scikit-learn's tools pass it.
 
@@ -183,7 +183,7 @@ class PaAno(Estimator):
     def score(self, X: Any, y: Any = None, *, origin: int = 0) -> Any:
         """The anomaly score of each row: higher is more anomalous, NaN where there is none.
 
-        Parameters:
+        Args:
             X: the series, with the channels that the model was fitted on.
             y: not used; scikit-learn's tools pass it.
             origin: the number of X's first row in the whole series; it matters with model.stride above 1.
@@ -282,7 +282,7 @@ class PaAno(Estimator):
         Patches that touch one of these rows and that the bank does not hold yet go in beside all that it
         has; the level learns their rows. Encoder and calibration stay.
 
-        Parameters:
+        Args:
             X: a series with the rows and a patch of values around them.
             rows: bool [N], or their numbers.
 
@@ -319,7 +319,7 @@ class PaAno(Estimator):
     def save(self, folder: str | os.PathLike[str], facts: Mapping[str, Any] | None = None) -> None:
         """Write encoder.safetensors, bank.safetensors and model.json.
 
-        Parameters:
+        Args:
             folder: where to; it is made if it is not there.
             facts: what to keep beside the model (`ModelFacts`, or entries of plain JSON). Without it the
                 facts that the model has stay.

@@ -57,7 +57,7 @@ class Calibration:
     def threshold(self, budget: float, interval_seconds: float) -> float:
         """The score above which about `budget` events per 30 days are to be expected from normal data.
 
-        Parameters:
+        Args:
             budget: events per 30 days that are accepted, 0 or more.
             interval_seconds: the time between two rows.
 

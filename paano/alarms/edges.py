@@ -64,7 +64,7 @@ def lengths_of(patch: int) -> tuple[int, ...]:
 def find_edges(model: PaAno, X: np.ndarray, first: int, last: int) -> list[Span]:
     """The faults in rows `first` … `last` of `X`, in which the model's score was over its threshold.
 
-    Parameters:
+    Args:
         model: the fitted model that gave the scores.
         X: (N,) or (N, C), with `reach` rows before and after the stretch as far as there are any.
         first, last: the first and the last row of the stretch.

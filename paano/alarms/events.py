@@ -101,7 +101,7 @@ def find_events(
 ) -> list[Event]:
     """The events of one sensor's score rows, in order of time.
 
-    Parameters:
+    Args:
         ts, score, status: time, score and `Status` of each row, in order of time.
         threshold: of every row, or one for all.
         sensor: goes into each event and its id.

@@ -58,7 +58,7 @@ def around(patch: int) -> int:
 def expected(model: PaAno, X: np.ndarray, event: tuple[int, int]) -> Expected:
     """What rows `event` (first and last, both included) of `X` should have been, with a band.
 
-    Parameters:
+    Args:
         model: a fitted model with a kept history (`model.keep`).
         X: (N,) or (N, C), with `around` rows before and after the event as far as there are any.
         event: first and last row.

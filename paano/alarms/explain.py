@@ -53,7 +53,7 @@ def reach(config: PaAnoConfig) -> tuple[int, int]:
 def explain(model: PaAno, X: np.ndarray, peak_row: int, top: int = 3) -> Explanation:
     """Which channels made the score of `peak_row`, and which part of the score raised it.
 
-    Parameters:
+    Args:
         model: the fitted model that gave the score.
         X: (N,) or (N, C), the rows around the peak. Rows farther away than `reach` change nothing.
         peak_row: the row to explain.

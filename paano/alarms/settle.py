@@ -93,7 +93,7 @@ def settle(
 ) -> Settled:
     """The events of the rows just written and of all older and newer rows that could belong to them.
 
-    Parameters:
+    Args:
         changed: the rows just written, at least one.
         read: `read(start, end)` gives the sensor's stored rows of the half-open stretch (or none). It is
             called for `step` after `step` until a break of more than `merge` rows that are not anomalous is

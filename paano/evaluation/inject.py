@@ -208,7 +208,7 @@ def fault_test(
     The faults depend on `X`, `seed`, `patch`, `faults` and `size`, not on the model: give the same ones to
     champion and challenger.
 
-    Parameters:
+    Args:
         score: a fitted model, or a function from a series to one score per row.
         X: normal rows, (N,) or (N, C).
         seed: decides where the faults are and how they look.

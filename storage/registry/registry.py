@@ -88,7 +88,7 @@ class Registry(Lookup):
 
         The same artifact (by digest) registered again is the version it already has.
 
-        Parameters:
+        Args:
             attachments: pictures and pages, put beside the model under `review/`.
             figures: what MLflow's table of the fleet's models shows of it.
         """

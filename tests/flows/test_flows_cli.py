@@ -50,15 +50,15 @@ def fleet(tmp_path_factory):
 
     from flows.run.fleet import fix_shards
 
-    parts = fleets.make(
+    made = fleets.make(
         tmp_path_factory.mktemp("cli") / "fleet", sensors=2, alarms={"thresholds": {"s01": 0.0}}
     )
-    fix_shards(parts, 2)
+    fix_shards(made, 2)
     for name in ("s00", "s01"):
-        retrain_sensor(parts, name, fleets.START + timedelta(days=6), None, "a test")
+        retrain_sensor(made, name, fleets.START + timedelta(days=6), None, "a test")
         nights = [date.fromisoformat(fleets.night(number)) for number in (7, 8, 9)]
-        score_days(parts, nights, [name], dict(parts.registry.champions([name])))
-    return fleets.write_fleet_file(parts.settings)
+        score_days(made, nights, [name], dict(made.registry.champions([name])))
+    return fleets.write_fleet_file(made.settings)
 
 
 def test_every_promised_command_is_there():
@@ -212,7 +212,7 @@ def test_an_event_that_goes_on_is_listed_for_every_day_it_touches_and_marked_ope
 
 
 def test_an_event_that_ended_is_not_open(tmp_path):
-    parts = fleets.make(tmp_path / "fleet", sensors=1)
+    made = fleets.make(tmp_path / "fleet", sensors=1)
     from datetime import UTC, datetime
 
     import polars as pl
@@ -227,16 +227,16 @@ def test_an_event_that_ended_is_not_open(tmp_path):
         sensor=pl.lit("s00"), ts="ts", score=pl.lit(1.0), threshold=pl.lit(2.0), anomaly=pl.lit(False),
         status=pl.lit("ok"), coverage=pl.lit(9), model_version=pl.lit(1),
     )  # fmt: skip
-    parts.scores.update(rows.cast(dict(SCORE_SCHEMA)), Window(day.start, day.end))
+    made.scores.update(rows.cast(dict(SCORE_SCHEMA)), Window(day.start, day.end))
     last = stamps[-1]
 
     def ended(before: timedelta) -> dict:
         return {"event_id": "e", "sensor": "s00", "end": last - before}
 
     quiet = fleets.PATCH // 2 * fleets.STEP
-    assert open_events(parts, [ended(quiet)]) == {"e"}
-    assert open_events(parts, [ended(quiet + fleets.STEP)]) == set()
-    assert open_events(parts, [{**ended(quiet), "end": datetime(2026, 1, 1, tzinfo=UTC)}]) == set()
+    assert open_events(made, [ended(quiet)]) == {"e"}
+    assert open_events(made, [ended(quiet + fleets.STEP)]) == set()
+    assert open_events(made, [{**ended(quiet), "end": datetime(2026, 1, 1, tzinfo=UTC)}]) == set()
 
 
 def test_a_day_can_be_taken_back(tmp_path):
@@ -245,15 +245,15 @@ def test_a_day_can_be_taken_back(tmp_path):
 
     from flows.run.fleet import fix_shards
 
-    parts = fleets.make(tmp_path / "fleet", sensors=2, alarms={"thresholds": {"s01": 0.0}})
-    fix_shards(parts, 2)
+    made = fleets.make(tmp_path / "fleet", sensors=2, alarms={"thresholds": {"s01": 0.0}})
+    fix_shards(made, 2)
     for name in ("s00", "s01"):
-        score_days(parts, [date.fromisoformat(fleets.night(7))], [name], {})
-    before = [key for key in fleets.objects(parts) if "1970" not in key]
-    champions = dict(parts.registry.champions())
+        score_days(made, [date.fromisoformat(fleets.night(7))], [name], {})
+    before = [key for key in fleets.objects(made) if "1970" not in key]
+    champions = dict(made.registry.champions())
     for name in ("s00", "s01"):
-        score_days(parts, [date.fromisoformat(fleets.night(9))], [name], champions)
-    file = fleets.write_fleet_file(parts.settings)
+        score_days(made, [date.fromisoformat(fleets.night(9))], [name], champions)
+    file = fleets.write_fleet_file(made.settings)
     assert json.loads(call("status", "-f", file, "--json").stdout)["last_night"] == fleets.night(9)
     done = json.loads(call("remove-day", fleets.night(9), "--dry-run", "-f", file, "--json").stdout)
     assert done["scores"] == 96
@@ -262,7 +262,7 @@ def test_a_day_can_be_taken_back(tmp_path):
         in call("remove-day", fleets.night(9), "-f", file).stdout
     )
     assert json.loads(call("status", "-f", file, "--json").stdout)["last_night"] == fleets.night(7)
-    assert [key for key in fleets.objects(parts) if "1970" not in key] == before
+    assert [key for key in fleets.objects(made) if "1970" not in key] == before
     assert "removed 0 score rows" in call("remove-day", fleets.night(9), "-f", file).stdout
 
 
@@ -276,13 +276,13 @@ def hostile(tmp_path_factory):
 
     from flows.run.fleet import fix_shards
 
-    parts = fleets.make(
+    made = fleets.make(
         tmp_path_factory.mktemp("hostile") / "fleet", sensors=0, alarms={"thresholds": {HOSTILE: 0.0}}
     )
-    fleets.write_sensor(parts.settings, HOSTILE, fleets.signal(1, 10 * 48))
-    fix_shards(parts, 1)
-    score_days(parts, [date.fromisoformat(fleets.night(9))], [HOSTILE], {})
-    return fleets.write_fleet_file(parts.settings)
+    fleets.write_sensor(made.settings, HOSTILE, fleets.signal(1, 10 * 48))
+    fix_shards(made, 1)
+    score_days(made, [date.fromisoformat(fleets.night(9))], [HOSTILE], {})
+    return fleets.write_fleet_file(made.settings)
 
 
 @pytest.mark.parametrize(

@@ -27,8 +27,8 @@ pytestmark = pytest.mark.usefixtures("prefect")
 @pytest.fixture
 def fleet(tmp_path):
     """Three sensors, and a fleet file."""
-    parts = fleets.make(tmp_path / "fleet", sensors=3)
-    return parts, fleets.write_fleet_file(parts.settings)
+    made = fleets.make(tmp_path / "fleet", sensors=3)
+    return made, fleets.write_fleet_file(made.settings)
 
 
 def artifacts(key):
@@ -41,7 +41,7 @@ def test_a_fleet_is_trained_and_scored_through_the_flows_and_a_rerun_changes_not
     from flows.retrain import retrain
     from flows.score import score
 
-    parts, file = fleet
+    made, file = fleet
     as_of = (fleets.START + timedelta(days=6)).isoformat()
     asked = retrain(fleet_file=file, as_of=as_of, dry_run=True)
     assert {outcome.text for outcome in asked.outcomes} == {"skipped: due: no model; would help: retrain"}
@@ -51,11 +51,11 @@ def test_a_fleet_is_trained_and_scored_through_the_flows_and_a_rerun_changes_not
     assert report.counts == {"ok": 3, "skipped": 0, "failed": 0}
     assert report.figure("rows") == 3 * 48
 
-    before = fleets.objects(parts, "scores", "events", "mlflow/artifacts")
+    before = fleets.objects(made, "scores", "events", "mlflow/artifacts")
     assert retrain(fleet_file=file, as_of=as_of).counts["skipped"] == 3
     assert score(fleet_file=file, day=fleets.night(7)).counts["ok"] == 3
-    assert fleets.objects(parts, "scores", "events", "mlflow/artifacts") == before
-    assert all(len(parts.registry.versions(name)) == 1 for name in ("s00", "s01", "s02"))
+    assert fleets.objects(made, "scores", "events", "mlflow/artifacts") == before
+    assert all(len(made.registry.versions(name)) == 1 for name in ("s00", "s01", "s02"))
 
     assert "3 sensors: 3 ok" in artifacts("paano-tiny-score-summary")[-1]["data"]
     assert "s00" in artifacts("paano-tiny-score-outcomes")[-1]["data"]
@@ -76,13 +76,13 @@ def test_an_artifact_key_has_only_letters_that_prefect_allows_and_is_of_one_flee
 def test_a_run_fails_above_the_tolerated_share_and_says_which_sensors(fleet):
     from flows.score import score
 
-    parts, file = fleet
-    bad = next((parts.settings.folder / "history" / "s01").rglob("*.parquet"))
+    made, file = fleet
+    bad = next((made.settings.folder / "history" / "s01").rglob("*.parquet"))
     for path in bad.parent.parent.rglob("*.parquet"):
         path.write_bytes(b"not parquet")
     with pytest.raises(RunFailed, match=r"1 of 3 sensors failed.*s01"):
         score(fleet_file=file, day=fleets.night(7))
-    rows = parts.scores.read_many(None, fleets.window_of(7))
+    rows = made.scores.read_many(None, fleets.window_of(7))
     assert set(rows["sensor"]) == {"s00", "s02"}, "the others were scored all the same"
 
 
@@ -155,43 +155,43 @@ def test_a_backfill_through_the_flow_equals_nights_through_the_flow(fleet, tmp_p
     from flows.backfill import backfill
     from flows.score import score
 
-    parts, file = fleet
-    other = fleets.copy(parts, tmp_path / "other")
+    made, file = fleet
+    other = fleets.copy(made, tmp_path / "other")
     for number in (6, 7, 8):
         score(fleet_file=file, day=fleets.night(number))
     report = backfill(
         fleet_file=fleets.write_fleet_file(other.settings), first=fleets.night(6), last=fleets.night(8)
     )
     assert report.figure("rows") == 3 * 3 * 48
-    assert fleets.objects(other) == fleets.objects(parts)
+    assert fleets.objects(other) == fleets.objects(made)
 
 
 def test_housekeeping_joins_closed_days_and_rows_stay_the_same(fleet):
     from flows.housekeeping import housekeeping
     from flows.score import score
 
-    parts, file = fleet
+    made, file = fleet
     score(fleet_file=file, day=fleets.night(7))
-    before = parts.scores.read_many(None, fleets.window_of(7))
-    parts.scores.store.delete([info.key for info in parts.scores.store.list()])
-    old_store.begin(parts.scores, 8)  # only version 0.1 wrote objects small enough to be joined
-    old_store.write(parts.scores, date.fromisoformat(fleets.night(7)), 8, before)
+    before = made.scores.read_many(None, fleets.window_of(7))
+    made.scores.store.delete([info.key for info in made.scores.store.list()])
+    old_store.begin(made.scores, 8)  # only version 0.1 wrote objects small enough to be joined
+    old_store.write(made.scores, date.fromisoformat(fleets.night(7)), 8, before)
     today = (fleets.START + timedelta(days=40)).date().isoformat()
     done = housekeeping(fleet_file=file, today=today)
     assert done["scores_objects_after"] == 1 < done["scores_objects_before"]
-    assert open_fleet(parts.settings).scores.read_many(None, fleets.window_of(7)).equals(before)
+    assert open_fleet(made.settings).scores.read_many(None, fleets.window_of(7)).equals(before)
 
 
 def test_scoring_one_sensor_again_keeps_the_outcomes_of_the_whole_night(fleet):
     from flows.pages.views import last_outcomes
     from flows.score import score
 
-    parts, file = fleet
+    made, file = fleet
     day = date.fromisoformat(fleets.night(7))
     whole = score(fleet_file=file, day=day.isoformat())
-    assert sum(last_outcomes(parts.settings, day).values()) == 3
+    assert sum(last_outcomes(made.settings, day).values()) == 3
     score(fleet_file=file, day=day.isoformat(), sensors=["s01"])
-    assert last_outcomes(parts.settings, day) == {k: v for k, v in whole.counts.items() if v}
+    assert last_outcomes(made.settings, day) == {k: v for k, v in whole.counts.items() if v}
 
 
 def test_outcomes_kept_by_the_version_before_still_count_until_a_sensor_is_run_again(fleet):
@@ -200,12 +200,12 @@ def test_outcomes_kept_by_the_version_before_still_count_until_a_sensor_is_run_a
     from flows.run.report import last_outcomes
     from flows.score import score
 
-    parts, file = fleet
+    made, file = fleet
     day = date.fromisoformat(fleets.night(7))
-    old = parts.settings.folder / "runs" / "score" / f"{day}.parquet"
+    old = made.settings.folder / "runs" / "score" / f"{day}.parquet"
     old.parent.mkdir(parents=True)
     outcomes = ["failed: no history", "failed: no history", "skipped: no_model: few points"]
     pl.DataFrame({"sensor": ["s00", "s01", "s02"], "outcome": outcomes, "batch": 1}).write_parquet(old)
-    assert last_outcomes(parts.settings, day) == {"failed": 2, "skipped": 1}
+    assert last_outcomes(made.settings, day) == {"failed": 2, "skipped": 1}
     score(fleet_file=file, day=day.isoformat(), sensors=["s01"])
-    assert last_outcomes(parts.settings, day) == {"failed": 1, "skipped": 1, "ok": 1}
+    assert last_outcomes(made.settings, day) == {"failed": 1, "skipped": 1, "ok": 1}

@@ -16,11 +16,12 @@ from storage.registry.registry import Registry
 
 
 @pytest.fixture(scope="module")
-def registered(tmp_path_factory):
+def registered(tmp_path_factory, empty_database):
     """A registry with a healthy and a bad sensor; a copy of its files is beside it."""
     home = tmp_path_factory.mktemp("hostile")
     series = np.sin(np.arange(1200) / 9) + 0.1 * np.random.default_rng(0).normal(size=1200)
     model = PaAno(PaAnoConfig.preset("untrained", patch=16, width=0.125), device="cpu").fit(series)
+    shutil.copy(empty_database, home / "mlflow.db")
     made = Registry(f"sqlite:///{home}/mlflow.db", home / "artifacts", "plant", home / "cache")
     for sensor in ("good", "bad"):
         facts = {"sensor": sensor, "interval_seconds": 60.0, "channel_names": ["value"]}

@@ -6,10 +6,9 @@ import urllib.request
 from datetime import UTC, datetime, timedelta
 from urllib.parse import quote
 
-import numpy as np
 import pytest
 
-from paano import PaAno, PaAnoConfig
+from paano import PaAno
 from storage.registry.client import RegistryClient
 from storage.registry.figures import LARGEST_BATCH, VersionFigures
 from storage.registry.places import locate, logged_model_of
@@ -18,48 +17,6 @@ from tests.servers import mlflow_server
 
 LATER = datetime.now(UTC) + timedelta(days=2)
 PICTURE = b"\x89PNG\r\n\x1a\n" + bytes(100)
-
-
-@pytest.fixture(scope="module")
-def models(tmp_path_factory):
-    home = tmp_path_factory.mktemp("models")
-    series = np.sin(np.arange(1200) / 9) + 0.1 * np.random.default_rng(0).normal(size=1200)
-    model = PaAno(PaAnoConfig.preset("untrained", patch=16, width=0.125), device="cpu").fit(series)
-    for n in range(4):
-        model.save(home / str(n), facts={"n": n, "channel_names": ["value"]})
-    return [home / str(n) for n in range(4)]
-
-
-@pytest.fixture(scope="module")
-def empty_database(tmp_path_factory):
-    path = tmp_path_factory.mktemp("mlflow") / "empty.db"
-    RegistryClient(f"sqlite:///{path}").client  # noqa: B018
-    return path
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory, s3, empty_database):
-    folder = tmp_path_factory.mktemp("server")
-    shutil.copy(empty_database, folder / "mlflow.db")
-    with mlflow_server(folder, s3, backend=f"sqlite:///{folder}/mlflow.db") as uri:
-        yield uri
-
-
-@pytest.fixture
-def remote(server, bucket, tmp_path):
-    fleet = bucket.url.rpartition("/")[2]  # fleets of one server do not meet
-    return Registry(server, bucket.url, fleet, tmp_path / "cache", bucket.options)
-
-
-@pytest.fixture
-def local(tmp_path, empty_database):
-    shutil.copy(empty_database, tmp_path / "mlflow.db")
-    return Registry(f"sqlite:///{tmp_path}/mlflow.db", tmp_path / "artifacts", "plant", tmp_path / "cache")
-
-
-@pytest.fixture(params=["local", "remote"])
-def registry(request):
-    return request.getfixturevalue(request.param)
 
 
 def figures(vus_pr=0.5, **more):

@@ -11,7 +11,6 @@ import pandas as pd
 import pytest
 
 from paano import PaAno, PaAnoConfig
-from storage.registry.client import RegistryClient
 from storage.registry.places import locate
 from storage.registry.registry import Registry
 
@@ -20,9 +19,9 @@ BASE = Path(os.environ.get("FORMER_FLEET", "none"))  # a demo fleet made by the 
 
 
 @pytest.fixture(scope="module")
-def registry(tmp_path_factory):
+def registry(tmp_path_factory, empty_database):
     home = tmp_path_factory.mktemp("served")
-    RegistryClient(f"sqlite:///{home}/mlflow.db").client  # noqa: B018
+    shutil.copy(empty_database, home / "mlflow.db")
     return Registry(f"sqlite:///{home}/mlflow.db", home / "artifacts", "plant", home / "cache")
 
 

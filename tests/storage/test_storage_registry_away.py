@@ -31,13 +31,6 @@ def models(tmp_path_factory):
     return [home / str(n) for n in range(2)]
 
 
-@pytest.fixture(scope="module")
-def empty_database(tmp_path_factory):
-    path = tmp_path_factory.mktemp("mlflow") / "empty.db"
-    RegistryClient(f"sqlite:///{path}").client  # noqa: B018
-    return path
-
-
 def check_next_night(make, models, go_away, artifacts):
     """A first version is registered, later another promoted; then registry and artifact store are gone."""
     make().register("a", models[0], alias="champion")  # and nobody looked at the champions since

@@ -13,13 +13,13 @@ import pytest
 from paano import PaAno
 from storage.registry.registry import Registry
 from tests.servers import free_port, mlflow_server, postgres, postgres_bin
-from tests.storage.test_storage_registry import HOSTILE, empty_database, local, models  # noqa: F401
+from tests.storage.test_storage_registry import HOSTILE
 
 pytestmark = pytest.mark.slow
 
 
 @pytest.mark.skipif(postgres_bin() is None, reason="PostgreSQL's initdb is not installed")
-def test_the_registry_works_on_postgresql(tmp_path, s3, bucket, models):  # noqa: F811
+def test_the_registry_works_on_postgresql(tmp_path, s3, bucket, models):
     with postgres(tmp_path) as database, mlflow_server(tmp_path, s3, backend=database) as uri:
         registry = Registry(uri, bucket.url, "plant", tmp_path / "cache", bucket.options)
         for sensor in HOSTILE:
@@ -31,7 +31,7 @@ def test_the_registry_works_on_postgresql(tmp_path, s3, bucket, models):  # noqa
         assert registry.sweep().folders == []
 
 
-def test_mlflow_serves_a_version_over_http(local, models, tmp_path):  # noqa: F811
+def test_mlflow_serves_a_version_over_http(local, models, tmp_path):
     name = local.register("a", models[0], alias="champion").name
     port = free_port()
     programs = os.path.dirname(sys.executable)

@@ -5,33 +5,15 @@ import os
 import shutil
 from datetime import UTC, datetime, timedelta
 
-import numpy as np
 import pytest
 
-from paano import PaAno, PaAnoConfig
+from paano import PaAno
 from paano.errors import RegistryError
 from storage.registry.client import RegistryClient
 from storage.registry.places import folder_of, former_place, locate, logged_model_of
 from storage.registry.registry import Registry
 
 LATER = datetime.now(UTC) + timedelta(days=2)
-
-
-@pytest.fixture(scope="module")
-def models(tmp_path_factory):
-    home = tmp_path_factory.mktemp("models")
-    series = np.sin(np.arange(1200) / 9) + 0.1 * np.random.default_rng(0).normal(size=1200)
-    model = PaAno(PaAnoConfig.preset("untrained", patch=16, width=0.125), device="cpu").fit(series)
-    for n in range(16):
-        model.save(home / str(n), facts={"n": n, "channel_names": ["value"]})
-    return [home / str(n) for n in range(16)]
-
-
-@pytest.fixture(scope="module")
-def empty_database(tmp_path_factory):
-    path = tmp_path_factory.mktemp("mlflow") / "empty.db"
-    RegistryClient(f"sqlite:///{path}").client  # noqa: B018
-    return path
 
 
 @pytest.fixture
