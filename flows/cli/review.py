@@ -54,7 +54,7 @@ def make(example: Callable[[str], str]) -> typer.Typer:
         """Models that need a look, the worst first: failed the test, alarms up, drifted, untrained, stale."""
         if context.invoked_subcommand is not None:
             return
-        from flows.pages.review_list import needs_review
+        from flows.pages.review.needs_review import needs_review
 
         rows = [row.to_dict() for row in needs_review(load_fleet(file), drift=not quick)]
         if as_json:
@@ -78,7 +78,7 @@ def make(example: Callable[[str], str]) -> typer.Typer:
     ) -> None:
         """Write the sheet of a version: review test, pictures, recommendation and why."""
         from flows.pages.place import file_name
-        from flows.pages.review_sheet import chosen_version, read_sheet
+        from flows.pages.review.sheet import chosen_version, read_sheet
 
         fleet = load_fleet(file)
         chosen = chosen_version(fleet, sensor, version)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from flows.pages.escape import plain
-from flows.pages.review_figures import review_files
+from flows.pages.review.figures import review_files
 from flows.work.alarm_rule import alarm_rule
 from paano import PaAno
 from storage.history.reader import Reading

@@ -28,8 +28,8 @@ from flows.pages.night_facts import gather_night
 from flows.pages.night_report import render_night
 from flows.pages.overview import render_group, render_overview
 from flows.pages.place import Place
-from flows.pages.review_list import needs_review
-from flows.pages.review_sheet import read_sheet
+from flows.pages.review.needs_review import needs_review
+from flows.pages.review.sheet import read_sheet
 from flows.pages.sensor_page import gather, render_sensor
 from flows.pages.series import EPOCH, page_series
 from flows.pages.views import last_day, read_day, window_of

@@ -10,8 +10,8 @@ import pytest
 from hostile import HOSTILE
 
 from flows.pages import pictures
-from flows.pages.figure import Bars, Line, bars, numbers, plot
-from flows.pages.review_figures import draw
+from flows.pages.review.figures import draw
+from flows.pages.review.svg import Bars, Line, bars, numbers, plot
 from flows.work.model.review_test import run_review_test
 from paano import PaAno
 from storage.window import Window

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from flows.pages.figure import Area, Bars, Dots, Figure, Line, bars, plot
 from flows.pages.html import environment, render
+from flows.pages.review.svg import Area, Bars, Dots, Figure, Line, bars, plot
 from flows.work.alarm_rule import alarm_rule
 from flows.work.model.review_test import recommend
 from paano import PaAno
