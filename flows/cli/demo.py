@@ -23,6 +23,7 @@ from rich.text import Text
 
 from flows.cli.console import prepare, print_json, progress, screen, table
 from flows.cli.run import call_flow
+from flows.run.outcome import State
 from flows.settings.fleet_file import DEFAULT_FILE, Settings
 from flows.settings.template import render
 from paano.errors import ConfigError
@@ -61,7 +62,7 @@ def run(folder: Path, s3: bool = False, sensors: int = 12, as_json: bool = False
                 call_flow("score", file, day=f"{night.start:%Y-%m-%d}")
         found = compare(settings, nights)
         found["report"] = settings.place(f"{settings.report.url}/latest.html")
-        found |= {"seconds": round(time.monotonic() - began), "trained": trained.counts["ok"]}
+        found |= {"seconds": round(time.monotonic() - began), "trained": trained.counts[State.OK]}
         if as_json:
             print_json(found)
         else:

@@ -11,6 +11,7 @@ import urllib.request
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from datetime import timedelta
+from enum import StrEnum
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,7 +24,16 @@ from storage.secrets import clean, public
 if TYPE_CHECKING:
     from storage.history.reader import History
 
-OK, WARN, BAD = "ok", "warn", "bad"
+
+class Grade(StrEnum):
+    """How good a finding is."""
+
+    OK = "ok"
+    WARN = "warn"
+    BAD = "bad"
+
+
+OK, WARN, BAD = Grade
 
 # Combinations that were seen to break: package, from version (and below version), what happens.
 KNOWN_BAD = [
@@ -42,7 +52,7 @@ class Finding:
     """One thing that was looked at."""
 
     check: str
-    state: str  # ok, warn, bad
+    state: Grade
     says: str
     remedy: str = ""
 
@@ -176,7 +186,7 @@ def _kinds(settings: Settings, opened: History, names: list[str]) -> list[list[s
     kinds: dict[tuple[str, str], list[str]] = {}
     for name in names:
         row = catalog_row(settings, opened, name)
-        said = own_settings(settings.sensors, name, row).said()
+        said = own_settings(settings.sensors, name, row).given()
         alike = (row.group if row is not None and row.group else re.sub(r"\d+", "#", name), repr(said))
         kinds.setdefault(alike, []).append(name)
     return sorted(kinds.values(), key=len, reverse=True)[:MOST_KINDS]

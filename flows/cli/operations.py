@@ -13,7 +13,7 @@ import typer
 from flows.cli.console import Commands, Debug, File, Json, load, load_fleet, print_json, screen, table
 
 if TYPE_CHECKING:
-    from storage.operations.verdicts import Said
+    from storage.operations.verdicts import GivenVerdict
 
 
 Ids = Annotated[list[str], typer.Argument(help="Ids of events, as `paano events` shows them.")]
@@ -188,7 +188,7 @@ def _user() -> str:
         return ""
 
 
-def _show(said: list[Said], as_json: bool) -> None:
+def _show(said: list[GivenVerdict], as_json: bool) -> None:
     if as_json:
         print_json(
             [{"sensor": s.sensor, "event": s.event_id, "verdict": s.verdict, "by": s.by} for s in said]

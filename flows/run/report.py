@@ -13,7 +13,7 @@ import polars as pl
 from flows.pages.escape import markdown, markdown_code
 from flows.run.fleet import storage_options
 from flows.run.names import artifact_key
-from flows.run.outcome import BY_BADNESS, Outcome, count
+from flows.run.outcome import BY_BADNESS, Outcome, State, count
 from flows.settings.fleet_file import Settings
 from paano.errors import ObjectMissing, RunFailed
 from storage.keys import model_name
@@ -81,7 +81,7 @@ def finish(report: Report, settings: Settings, night: date | None = None) -> Rep
     key = artifact_key(settings.fleet.name, report.flow, "summary")
     create_markdown_artifact(markdown=summary(report, settings), key=key)
     report = with_metrics(report, settings)
-    broken = [outcome for outcome in rows if outcome.state == "failed"]
+    broken = [outcome for outcome in rows if outcome.state is State.FAILED]
     if report.outcomes and len(broken) / len(report.outcomes) > settings.run.tolerated_failures:
         shown = "; ".join(f"{outcome.sensor}: {outcome.reason}" for outcome in broken[:WORST])
         more = f"; and {len(broken) - WORST} more" if len(broken) > WORST else ""
@@ -131,8 +131,8 @@ def summary(report: Report, settings: Settings) -> str:
     """Markdown: how many, what was noticed, the worst sensors with links to their models."""
     lines = [f"# {report.flow}: {markdown(report.title)}", "", _counts(report) + ".", ""]
     lines += [f"- {markdown(note)}" for note in report.notes] + [""] * bool(report.notes)
-    for state, heading in (("failed", "Failed"), ("skipped", "Skipped")):
-        some = [outcome for outcome in report.outcomes if outcome.state == state]
+    for state, heading in ((State.FAILED, "Failed"), (State.SKIPPED, "Skipped")):
+        some = [outcome for outcome in report.outcomes if outcome.state is state]
         if some:
             lines += [f"## {heading}", ""]
             lines += [
@@ -148,7 +148,7 @@ def summary(report: Report, settings: Settings) -> str:
             name = markdown_code(outcome.sensor)
             lines.append(f"| {name} | {figures['events']} | {figures['severity']:.1f} | {link} |")
         lines.append("")
-    made = [o for o in report.outcomes if o.state == "ok" and "vus_pr" in o.figures]
+    made = [o for o in report.outcomes if o.state is State.OK and "vus_pr" in o.figures]
     if made:
         lines += ["## Versions", "", "| sensor | version | review test | outcome |", "|---|---|---|---|"]
         for outcome in made[:SHOWN]:

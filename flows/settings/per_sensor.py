@@ -1,7 +1,7 @@
 """Settings of single sensors: `[sensors."pump-*"]` tables of the fleet file, and columns of the catalog.
 
-`for_sensor(settings, sensor, row)` answers with settings in which what is said of this sensor stands in the
-place of what is said of the fleet; whatever takes `Settings` works for one sensor with these. What wins, from
+`for_sensor(settings, sensor, row)` answers with settings in which what is set for this sensor stands in the
+place of what is set for the fleet; whatever takes `Settings` works for one sensor with these. What wins, from
 weak to strong: the fleet's own section, the catalog's columns, `[sensors."group:NAME"]` and patterns in the
 order of the file, the table with the sensor's exact id, `alarms.thresholds`.
 """
@@ -46,18 +46,18 @@ class SensorSettings(Section):
             raise ValueError(f"not a preset; allowed are {', '.join(PRESETS)}")
         return value
 
-    def said(self) -> dict[str, Any]:
+    def given(self) -> dict[str, Any]:
         """The keys that are set."""
         return {key: getattr(self, key) for key in self.model_fields_set if getattr(self, key) is not None}
 
 
 def own_settings(tables: Mapping[str, SensorSettings], sensor: str, row: Sensor | None) -> SensorSettings:
-    """Everything that is said of one sensor, joined; ConfigError if the catalog says what cannot be."""
-    said: dict[str, Any] = {}
+    """Everything that is set for one sensor, joined; ConfigError if the catalog says what cannot be."""
+    given: dict[str, Any] = {}
     if row is not None:
         keys = {key: getattr(row, key, None) for key in SensorSettings.model_fields}
         try:
-            said |= SensorSettings(**{key: value for key, value in keys.items() if value is not None}).said()
+            given |= SensorSettings(**{k: value for k, value in keys.items() if value is not None}).given()
         except ValidationError as error:
             first = error.errors()[0]
             raise ConfigError(f"history.catalog: {sensor}: {first['loc'][0]}: {first['msg']}") from None
@@ -69,10 +69,10 @@ def own_settings(tables: Mapping[str, SensorSettings], sensor: str, row: Sensor 
             else fnmatchcase(sensor, name)
         )
         if fits and name != sensor:
-            said |= table.said()
+            given |= table.given()
     if sensor in tables:
-        said |= tables[sensor].said()
-    return SensorSettings.model_construct(set(said), **said)
+        given |= tables[sensor].given()
+    return SensorSettings.model_construct(set(given), **given)
 
 
 def for_sensor(settings: Settings, sensor: str, row: Sensor | None = None, members: int = 1) -> Settings:
@@ -81,10 +81,10 @@ def for_sensor(settings: Settings, sensor: str, row: Sensor | None = None, membe
     A group that may have so many incidents shares them among its `members`: were their events never at the
     same time, they would make as many.
     """
-    said = own_settings(settings.sensors, sensor, row).said()
-    if "incidents" in said:
-        said["budget"] = said.pop("incidents") / max(1, members)
-    if not said:
+    given = own_settings(settings.sensors, sensor, row).given()
+    if "incidents" in given:
+        given["budget"] = given.pop("incidents") / max(1, members)
+    if not given:
         return settings
     changes: dict[str, dict[str, Any]] = {}
     for key, section in (
@@ -94,10 +94,10 @@ def for_sensor(settings: Settings, sensor: str, row: Sensor | None = None, membe
         ("budget", "alarms"),
         ("preset", "model"),
     ):
-        if key in said:
-            changes.setdefault(section, {})[key] = said[key]
-    if "threshold" in said:
-        thresholds = {sensor: said["threshold"], **settings.alarms.thresholds}
+        if key in given:
+            changes.setdefault(section, {})[key] = given[key]
+    if "threshold" in given:
+        thresholds = {sensor: given["threshold"], **settings.alarms.thresholds}
         changes.setdefault("alarms", {})["thresholds"] = thresholds
     return settings.model_copy(
         update={name: getattr(settings, name).model_copy(update=keys) for name, keys in changes.items()}

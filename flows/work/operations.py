@@ -14,7 +14,7 @@ from flows.settings.fleet_file import Settings
 from paano.errors import ConfigError
 from storage.objects.store import open_store
 from storage.operations.calendar import Calendar
-from storage.operations.verdicts import Said, Verdict, VerdictStore, precision
+from storage.operations.verdicts import GivenVerdict, Verdict, VerdictStore, precision
 from storage.window import Window
 
 SEARCHED = timedelta(days=400)  # how far back an event is looked for by its id
@@ -44,7 +44,7 @@ def open_verdicts(settings: Settings) -> VerdictStore:
 
 def judge_events(
     fleet: Fleet, ids: Sequence[str], verdict: Verdict, at: datetime, note: str = "", by: str = ""
-) -> list[Said]:
+) -> list[GivenVerdict]:
     """Append the same verdict on several events.
 
     Raises:
@@ -62,7 +62,7 @@ def judge_events(
     if unknown:
         raise ConfigError(f"no event {unknown[0]!r}; `paano events` shows the ids")
     said = [
-        Said(row["sensor"], row["start"], row["end"], verdict, at, id_, note, by)  # type: ignore[arg-type]  # by schema
+        GivenVerdict(row["sensor"], row["start"], row["end"], verdict, at, id_, note, by)  # type: ignore[arg-type]  # by schema
         for id_, row in ((id_, known[id_]) for id_ in dict.fromkeys(ids))
     ]
     open_verdicts(fleet.settings).append(said)

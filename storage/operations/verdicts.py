@@ -32,8 +32,8 @@ class Verdict(StrEnum):
 
 
 @dataclass(frozen=True)
-class Said:
-    """One verdict."""
+class GivenVerdict:
+    """A person's verdict on an event, or on a stretch of time."""
 
     sensor: str
     start: datetime
@@ -69,14 +69,14 @@ class VerdictStore:
     def __init__(self, store: Store) -> None:
         self.store = store
 
-    def append(self, said: Sequence[Said]) -> str:
+    def append(self, given: Sequence[GivenVerdict]) -> str:
         """Keep these verdicts; the key of their object. The same call again writes nothing new."""
-        if not said:
+        if not given:
             raise ConfigError("there is no verdict to keep")
-        rows = [{**asdict(one), "verdict": str(one.verdict)} for one in said]
+        rows = [{**asdict(one), "verdict": str(one.verdict)} for one in given]
         frame = pl.DataFrame(rows, schema=SCHEMA, orient="row").sort("sensor", "start", "at")
         data = parquet.encode(frame, parquet.arrow_schema(SCHEMA, tuple(SCHEMA)))
-        moment = max(one.at for one in said).astimezone(UTC)
+        moment = max(one.at for one in given).astimezone(UTC)
         mark = hashlib.sha256(data).hexdigest()[:12]
         key = f"{date_prefix(moment.date())}/{moment:%H%M%S%f}-{mark}.parquet"
         if self.store.head(key) is None:
@@ -138,7 +138,9 @@ _NAMES = {
 _RATINGS = {"anomaly": Verdict.CONFIRMED, "no_anomaly": Verdict.DISMISSED}
 
 
-def from_csv(data: bytes, at: datetime, sensor: str = "", by: str = "", name: str = "labels") -> list[Said]:
+def from_csv(
+    data: bytes, at: datetime, sensor: str = "", by: str = "", name: str = "labels"
+) -> list[GivenVerdict]:
     """Verdicts from a CSV file, for example the labels of AWS Lookout for Equipment.
 
     Columns: StartTime, EndTime, and where they are there Rating (ANOMALY, NO_ANOMALY; NEUTRAL rows are left
@@ -162,11 +164,11 @@ def from_csv(data: bytes, at: datetime, sensor: str = "", by: str = "", name: st
         frame.columns = ["start", "end"]
     plain = {column: column.strip().lower().replace("_", "").replace(" ", "") for column in frame.columns}
     frame = frame.rename({column: _NAMES.get(key, key) for column, key in plain.items()})
-    said = [_said(row, f"{name}, row {n}", at, sensor, by) for n, row in enumerate(frame.to_dicts(), 1)]
-    return [one for one in said if one is not None]
+    given = [_given(row, f"{name}, row {n}", at, sensor, by) for n, row in enumerate(frame.to_dicts(), 1)]
+    return [one for one in given if one is not None]
 
 
-def _said(row: dict[str, str | None], where: str, at: datetime, sensor: str, by: str) -> Said | None:
+def _given(row: dict[str, str | None], where: str, at: datetime, sensor: str, by: str) -> GivenVerdict | None:
     def text(key: str) -> str:
         return (row.get(key) or "").strip()
 
@@ -183,7 +185,7 @@ def _said(row: dict[str, str | None], where: str, at: datetime, sensor: str, by:
         raise ConfigError(f"{where}: no sensor; add a column Equipment or give --sensor")
     note = "; ".join(part for part in (text("fault"), text("note")) if part)
     start, end = (_moment(text(key), f"{where}, {key}") for key in ("start", "end"))
-    return Said(name, start, end, verdict, at, text("event_id"), note, text("by") or by)
+    return GivenVerdict(name, start, end, verdict, at, text("event_id"), note, text("by") or by)
 
 
 def _moment(text: str, where: str) -> datetime:

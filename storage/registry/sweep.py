@@ -20,6 +20,7 @@ from storage.keys import model_name
 from storage.objects.store import ObjectInfo
 from storage.registry import logged, owner
 from storage.registry.client import Missing
+from storage.registry.lookup import CHAMPION
 from storage.registry.places import folder_of, former_place, logged_model_of, places_in
 from storage.registry.versions import Version
 
@@ -249,7 +250,7 @@ def _superfluous(
 
 def _before_champion(versions: list[Version], aliases: dict[str, Any]) -> set[int]:
     """The version that was champion before the present one: as its tag says, else the one below it."""
-    champion = int(aliases.get("champion", 0))
+    champion = int(aliases.get(CHAMPION, 0))
     for version in versions:
         if version.version == champion and version.parsed.previous:
             return {version.parsed.previous}

@@ -14,7 +14,7 @@ from flows.work.model.training import open_model, prepare_training, refresh_sens
 from flows.work.model.verdict_test import rings
 from flows.work.operations import open_verdicts
 from paano.errors import ConfigError, StorageError
-from storage.operations.verdicts import Said, Verdict
+from storage.operations.verdicts import GivenVerdict, Verdict
 from storage.window import Window
 
 AS_OF = fleets.START + timedelta(days=10)
@@ -35,7 +35,7 @@ def fleet(tmp_path):
 def say(fleet, verdict: Verdict, start=BUMP, end=BUMP_END):
     store = open_verdicts(fleet.settings)
     at = NOW + timedelta(minutes=store.read().height)
-    store.append([Said("s00", start, end, verdict, at, "e1", by="Ada")])
+    store.append([GivenVerdict("s00", start, end, verdict, at, "e1", by="Ada")])
     return open_fleet(fleet.settings)
 
 

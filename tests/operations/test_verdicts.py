@@ -8,15 +8,15 @@ import pytest
 
 from paano.errors import ConfigError, StorageError
 from storage.objects.store import open_store
-from storage.operations.verdicts import Said, Verdict, VerdictStore, from_csv, precision, stretches
+from storage.operations.verdicts import GivenVerdict, Verdict, VerdictStore, from_csv, precision, stretches
 
 NOW = datetime(2026, 11, 18, 6, 30, tzinfo=UTC)
 START = datetime(2026, 11, 17, 3, tzinfo=UTC)
 
 
-def said(verdict: Verdict, minutes: int = 0, event: str = "e1", sensor: str = "pump-1") -> Said:
+def said(verdict: Verdict, minutes: int = 0, event: str = "e1", sensor: str = "pump-1") -> GivenVerdict:
     end = START + timedelta(hours=1)
-    return Said(sensor, START, end, verdict, NOW + timedelta(minutes=minutes), event, "note", "Ada")
+    return GivenVerdict(sensor, START, end, verdict, NOW + timedelta(minutes=minutes), event, "note", "Ada")
 
 
 @pytest.fixture
@@ -45,7 +45,7 @@ def test_appending_changes_no_object_that_is_there(store, tmp_path):
 
 
 def test_old_days_are_left_out_without_reading_them(store, tmp_path):
-    old = Said("x", START, START, Verdict.CONFIRMED, NOW - timedelta(days=200))
+    old = GivenVerdict("x", START, START, Verdict.CONFIRMED, NOW - timedelta(days=200))
     key = store.append([old])
     (tmp_path / key).write_bytes(b"damaged")
     store.append([said(Verdict.CONFIRMED)])

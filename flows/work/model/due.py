@@ -18,6 +18,7 @@ from flows.work.model.version_facts import Kind
 from paano.alarms.events import anomalous
 from paano.errors import PaanoError, Transient
 from paano.model import PaAno
+from paano.status import Status
 from storage.registry.registry import Version
 from storage.window import Window
 
@@ -95,7 +96,7 @@ def check_sensor(
     mine = rows.filter(pl.col("model_version") == version.version)
     drift = model.calibration.drift(mine["score"].drop_nulls().to_numpy())
     alarming = days_over_budget(settings, version.sensor, model, mine)
-    gaps = int((rows["status"] == "no_data").sum()) / rows.height if rows.height else math.nan
+    gaps = int((rows["status"] == Status.NO_DATA).sum()) / rows.height if rows.height else math.nan
     stuck = len(alarming) >= rules.days
     if stuck:
         reasons.append(f"over the alarm budget on each of {rules.days} days")
