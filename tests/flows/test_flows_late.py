@@ -74,6 +74,24 @@ def test_a_day_that_came_late_is_found_and_then_equals_a_run_that_had_it_in_time
     assert heal(fleet) == {}  # once
 
 
+@pytest.mark.usefixtures("prefect")
+def test_the_flow_scores_the_days_that_changed_and_says_which(fleet, tmp_path):
+    from flows.heal import heal as heal_flow
+
+    late = place(fleet, "s00", 7)
+    shutil.move(late, tmp_path / "held")
+    run(fleet)
+    shutil.move(tmp_path / "held", late)
+    file, last = fleets.write_fleet_file(fleet.settings), DAYS[-1].isoformat()
+    report = heal_flow(file, day=last)
+    assert report.facts["days"] == [DAYS[1].isoformat()]
+    assert {outcome.sensor: outcome.text for outcome in report.outcomes} == {
+        "s00": "ok",
+        "s01": "skipped: its history has not changed",
+    }
+    assert heal_flow(file, day=last).facts["days"] == []
+
+
 def test_an_object_written_again_with_the_same_rows_is_read_once_and_scored_never(fleet):
     run(fleet)
     fleets.write_sensor(fleet.settings, "s01", values_of(1))

@@ -44,7 +44,7 @@ def together(jobs):
         worker.stdin.write(b"go\n")
         worker.stdin.flush()
     for worker in workers:
-        out, err = worker.communicate(timeout=120)
+        out, err = worker.communicate(timeout=600)
         assert worker.returncode == 0, err.decode()
         printed.append(out.decode().strip())
     return printed
