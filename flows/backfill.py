@@ -33,7 +33,7 @@ def backfill(
     the present history, also where they were scored already.
 
     Raises:
-        ConfigError: the registry is away, or the days lie after the newest data.
+        ConfigError: the registry is away, or the days lie after the newest data of the fleet.
         RunFailed: more sensors failed than run.tolerated_failures allows.
     """
     settings = load_settings(fleet_file)

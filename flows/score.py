@@ -9,7 +9,7 @@ from prefect import flow
 from flows.run.after import after_nights, tell_failure
 from flows.run.days import DAY, day_before_now, day_window
 from flows.run.fanout import load_settings, run_name
-from flows.run.fleet import choose_sensors, run_fleet
+from flows.run.fleet import absent_note, absent_sensors, choose_sensors, run_fleet
 from flows.run.heal_days import heal_days, healed_too
 from flows.run.nights import score_fleet
 from flows.run.report import Report, finish
@@ -26,7 +26,7 @@ def score(fleet_file: str = "", day: str = "", sensors: list[str] | None = None)
     Days that were missed within run.catch_up before it are scored too.
 
     Raises:
-        ConfigError: `day` lies after the newest data.
+        ConfigError: no sensor has data on `day` or in the month after it.
         RunFailed: more sensors failed than run.tolerated_failures allows.
     """
     settings = load_settings(fleet_file)
@@ -40,7 +40,8 @@ def score(fleet_file: str = "", day: str = "", sensors: list[str] | None = None)
     healed, late = heal_days(fleet, names, champions, night)
     outcomes = [healed_too(outcome, healed) for outcome in outcomes]
     away = [f"the registry was away, models are as of {champions.seen}"] if champions.stale else []
-    notes = [*late, *away]
+    absent = absent_sensors(fleet, fleet.registry.champions()) if not sensors else []
+    notes = [*late, *away, *([absent_note(absent)] if absent else [])]
     first = min([night, *healed])
     touched = day_window(settings, first, night).widen(before=settings.run.catch_up + DAY)
     notes += after_nights(fleet, touched, night)

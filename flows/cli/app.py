@@ -102,7 +102,9 @@ def backfill(
     first: Annotated[str, typer.Option(help="First night, YYYY-MM-DD.")],
     last: Annotated[str, typer.Option(help="Last night, YYYY-MM-DD.")],
     sensors: Sensors = None,
-    again: Annotated[bool, typer.Option("--again", help="Also nights that are scored already.")] = False,
+    again: Annotated[
+        bool, typer.Option("--again", help="Replace what is stored: also nights that are scored already.")
+    ] = False,
     file: File = "",
     as_json: Json = False,
     debug: Debug = False,

@@ -11,6 +11,7 @@ from rich.text import Text
 from flows.cli.console import Screen, load, print_json, progress, screen, table
 from flows.pages.escape import plain
 from flows.settings.fleet_file import DEFAULT_FILE, Settings
+from paano.errors import RunFailed
 
 if TYPE_CHECKING:
     from flows.run.report import Report
@@ -21,8 +22,14 @@ SHOWN = 40  # outcomes in the terminal; --json gives all
 def run_flow(name: str, file: str, as_json: bool, **arguments: Any) -> None:
     """Run a flow in this process with a progress bar and print its outcomes."""
     load(file)
-    with progress(shown=not as_json):
-        report = call_flow(name, file, **arguments)
+    try:
+        with progress(shown=not as_json):
+            report = call_flow(name, file, **arguments)
+    except RunFailed as failed:
+        if as_json and failed.report is not None:  # in the form that was asked for, and not as a table too
+            print_json(cast("Report", failed.report).to_dict())
+            failed.report = None
+        raise
     if as_json:
         print_json(report.to_dict())
     else:

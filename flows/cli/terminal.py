@@ -148,6 +148,8 @@ def print_status(facts: Mapping[str, Any]) -> None:
     for name in ("missed_nights", "registry"):
         if name in facts:
             rows.append({"what": name.replace("_", " "), "is": facts[name]})
+    if "absent" in facts:
+        rows.append({"what": "absent", "is": f"with a model and no history: {', '.join(facts['absent'])}"})
     if "events_by_day" in facts:
         rows.append({"what": "events", "is": spark(facts["events_by_day"])})
         rows.append(

@@ -10,7 +10,7 @@ from typing import Any
 import polars as pl
 
 from flows.run.days import day_window, days_from, last_day_of, missed_nights
-from flows.run.fleet import Fleet
+from flows.run.fleet import Fleet, absent_sensors
 from flows.run.outcome import State
 from flows.run.report import last_outcomes, run_store
 from flows.work.model.decisions import version_figures
@@ -18,7 +18,7 @@ from paano.errors import ConfigError
 from storage.window import Window
 
 RECENT = timedelta(days=7)
-FLOWS = ("score", "backfill", "retrain", "refresh", "review")
+FLOWS = ("score", "backfill", "heal", "retrain", "refresh", "review")
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,8 @@ def last_day(fleet: Fleet) -> date | None:
 def status(fleet: Fleet) -> dict[str, Any]:
     """The fleet in a few numbers."""
     names = fleet.history.sensors().sensors
-    champions = fleet.registry.champions(names)
+    every = fleet.registry.champions()
+    champions = {name: every[name] for name in names if name in every}
     kinds = [version.parsed.kind or "?" for version in champions.values()]
     dates = fleet.scores.dates()
     day = last_day_of(fleet.settings, dates)
@@ -86,10 +87,12 @@ def status(fleet: Fleet) -> dict[str, Any]:
         "waiting_for_review": len(fleet.registry.challengers(names)),
         "last_night": day,
     }
-    if missed := missed_nights(fleet.settings, dates):
+    if missed := missed_nights(fleet, dates):
         facts["missed_nights"] = ", ".join(f"{night}" for night in missed)
-    if champions.stale:
-        facts["registry"] = f"away, models as of {champions.seen}"
+    if every.stale:
+        facts["registry"] = f"away, models as of {every.seen}"
+    if absent := absent_sensors(fleet, every):
+        facts["absent"] = absent
     if day is not None:
         end = day_window(fleet.settings, day).end
         week = Window(end - RECENT, end)

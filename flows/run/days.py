@@ -8,13 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from datetime import UTC, date, datetime, time, timedelta
+from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
 
 from flows.settings.fleet_file import Settings
 from paano.errors import ConfigError
 from storage.window import Window
 
+if TYPE_CHECKING:
+    from flows.run.fleet import Fleet
+
 DAY = timedelta(days=1)
+FEW = 16  # sensors whose rows tell whether a day was scored
 
 
 def zone_of(settings: Settings) -> ZoneInfo:
@@ -57,19 +62,49 @@ def last_day_of(settings: Settings, dates: Collection[date]) -> date | None:
     return day_of(settings, Window.day(max(dates)).start) if dates else None
 
 
-def has_rows(settings: Settings, day: date, dates: Collection[date]) -> bool:
-    """Whether the fleet's day has rows, by the dates of a table: it lies for the most part in one of them."""
-    window = day_window(settings, day)
-    return (window.start + window.length / 2).date() in dates
+def days_with_rows(fleet: Fleet, first: date, last: date, dates: Collection[date]) -> set[date]:
+    """The fleet's days from `first` to `last` that have score rows; `dates` are those of the score table.
+
+    Tables are kept by UTC date. Where the fleet's days are others, the days before and after leave rows under
+    the dates of a day that was never scored: then the rows of a few sensors tell.
+    """
+    known, found = set(dates), set[date]()
+    for day in days_from(first, last):
+        window = day_window(fleet.settings, day)
+        if known.isdisjoint(window.days()):
+            continue
+        some = fleet.history.sensors().sensors[:FEW] if window != Window.day(day) else []
+        if not some or fleet.scores.read_many(some, window, ["ts"]).height:
+            found.add(day)
+    return found
 
 
-def missed_nights(settings: Settings, dates: Collection[date], last: int = 30) -> list[date]:
-    """The days without rows in the `last` days before the newest that has some, by the dates of a table."""
-    newest = last_day_of(settings, dates)
+def scored_before(fleet: Fleet, day: date, reach: timedelta) -> list[date]:
+    """The days with rows within `reach` before `day`, and the oldest of all; empty if there is none."""
+    dates = fleet.scores.dates()
+    if not dates:
+        return []
+    oldest = _oldest(fleet.settings, dates)
+    first = max(day - reach // DAY * DAY, oldest)
+    found = days_with_rows(fleet, first, day - DAY, dates)
+    return sorted(found if first == oldest else found | {oldest})
+
+
+def missed_nights(fleet: Fleet, dates: Collection[date], last: int = 30) -> list[date]:
+    """The days without rows in the `last` days before the newest that has some; `dates` are of the table."""
+    newest = last_day_of(fleet.settings, dates)
     if newest is None:
         return []
-    first = max(newest - last * DAY, day_of(settings, Window.day(min(dates)).start))
-    return [day for day in days_from(first, newest) if not has_rows(settings, day, dates)]
+    oldest = _oldest(fleet.settings, dates)
+    first = max(newest - last * DAY, oldest)
+    found = days_with_rows(fleet, first, newest, dates)
+    begin = min(found, default=newest) if first == oldest else first
+    return [day for day in days_from(begin, newest) if day not in found]
+
+
+def _oldest(settings: Settings, dates: Collection[date]) -> date:
+    """The first day that may have rows under these dates of a table."""
+    return day_of(settings, Window.day(min(dates)).start)
 
 
 def day_before_now(settings: Settings) -> date:

@@ -9,7 +9,7 @@ import hashlib
 import json
 import os
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
 from pathlib import Path
@@ -22,10 +22,12 @@ from paano.errors import ConfigError, HistoryError
 from storage.history.catalog import Sensor
 from storage.history.reader import History, HistoryLayout, SensorColumns
 from storage.objects.store import StorageOptions, open_store
-from storage.registry.registry import Registry
+from storage.registry.registry import Registry, Version
 from storage.tables.events import EventStore
 from storage.tables.layout import shards_for
 from storage.tables.scores import ScoreStore
+
+RENAMED_TO = "paano.renamed_to"  # tag of a version whose model was carried over to another id
 
 
 @dataclass(frozen=True)
@@ -202,6 +204,29 @@ def choose_sensors(fleet: Fleet, asked: list[str] | None) -> list[str]:
             "`paano doctor` shows what is there"
         )
     return sorted(catalog[sensor].sensor for sensor in set(asked)) if asked else catalog.sensors
+
+
+def absent_sensors(fleet: Fleet, champions: Mapping[str, Version]) -> list[str]:
+    """Sensors with a champion that the history no longer shows: nothing else would tell that they are gone.
+
+    A discovered catalog has the sensors of the newest dates only where tables are long. A sensor that was
+    renamed, or that a given catalog lists as not enabled, is not absent.
+    """
+    catalog = fleet.history.sensors()
+    return sorted(
+        sensor
+        for sensor, version in champions.items()
+        if sensor not in catalog and RENAMED_TO not in version.tags
+    )
+
+
+def absent_note(absent: Sequence[str]) -> str:
+    """What to tell of absent sensors, with the remedy."""
+    shown = ", ".join(absent[:6]) + (f" and {len(absent) - 6} more" if len(absent) > 6 else "")
+    return (
+        f"no history is found any more of {shown}: no scores; look after the sensor, `paano sensors rename` "
+        "it, or list it in history.catalog (with enabled = false it is left out)"
+    )
 
 
 def pinned_intervals(fleet: Fleet) -> dict[str, timedelta]:

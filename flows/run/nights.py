@@ -8,7 +8,7 @@ from typing import Any
 
 from prefect import task
 
-from flows.run.days import day_window
+from flows.run.days import day_window, scored_before
 from flows.run.engine import cores
 from flows.run.fanout import fan_out
 from flows.run.fleet import Fleet, fix_shards, fleet_for
@@ -17,7 +17,7 @@ from flows.run.outcome import Outcome, skipped
 from flows.run.plan import Batch, plan_night, shard_members
 from flows.work.night.compute import Scored
 from flows.work.night.days import days_at_once, days_by_sensors, stretches
-from flows.work.night.night import DONE, add, commit, compute, score_days
+from flows.work.night.night import DONE, add, caught_up, commit, compute, score_days
 from storage.history.reader import Piece
 from storage.registry.registry import Version
 from storage.secrets import without_secrets
@@ -101,7 +101,7 @@ def score_fleet(
     settings = fleet.settings
     if settings.run.engine == "local":  # its tasks share this fleet; on a cluster each lists its own sensors
         list_history(fleet, sensors, champions, days)
-    dates = fleet.scores.dates() if catch_up else []
+    dates = scored_before(fleet, days[0], settings.run.catch_up) if catch_up else []
     shards = fix_shards(fleet, len(sensors), day_window(settings, days[0], days[-1]).days())
     batches, commits = plan(fleet, sensors, shards)
     if not commits:
@@ -124,6 +124,7 @@ def score_fleet(
         for stretch in stretches(group, days_at_once(champions, len(some))):
             found = score_stretch(what, fleet, some, known, stretch, shards, rescore)
             total |= {name: add(total.get(name), found[name]) for name in some}
+        total |= {name: caught_up(total[name], group, days) for name in some}
     return [total.get(name) or skipped(name, DONE) for name in sensors]
 
 

@@ -39,7 +39,7 @@ from flows.settings.sections import (
     StorageSettings,
 )
 from flows.settings.wrong_keys import PREFIX as PREFIX
-from flows.settings.wrong_keys import explain
+from flows.settings.wrong_keys import explain_all
 from paano.config import PaAnoConfig
 from paano.errors import ConfigError
 from storage import secrets
@@ -131,8 +131,7 @@ class Settings(BaseSettings):
         try:
             settings = cls(**values)
         except ValidationError as error:
-            wrong = list(dict.fromkeys(explain(item, cls) for item in error.errors()))
-            raise ConfigError(f"wrong in {source}: {'; '.join(wrong)}") from None
+            raise ConfigError(explain_all(error.errors(), cls, source)) from None
         secrets.learn_values(settings.to_dict())
         if settings.storage.credentials:
             secrets.learn_file(settings.place(settings.storage.credentials))

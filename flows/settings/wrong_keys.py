@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from pydantic import BaseModel
@@ -12,6 +12,20 @@ from pydantic import BaseModel
 from flows.settings.per_sensor import SensorSettings
 
 PREFIX = "PAANO_"
+
+
+def explain_all(items: Iterable[Mapping[str, Any]], settings: type[BaseModel], source: str) -> str:
+    """Every wrong key, those of the file apart from those that a variable sets; each key once."""
+    found: dict[str, str] = {}
+    for item in items:
+        place = [str(part) for part in item["loc"]]
+        said = explain(item, settings)
+        found.setdefault(variable_of(place) or said, said)
+    of_file = [said for key, said in found.items() if key == said]
+    of_variables = [said for key, said in found.items() if key != said]
+    parts = [f"wrong in {source}: {'; '.join(of_file)}"] * bool(of_file)
+    parts += [f"wrong in the environment: {'; '.join(of_variables)}"] * bool(of_variables)
+    return "; ".join(parts)
 
 
 def explain(item: Mapping[str, Any], settings: type[BaseModel]) -> str:

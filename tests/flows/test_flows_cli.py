@@ -196,6 +196,11 @@ def test_an_unknown_sensor_is_a_usage_error_with_the_nearest_ids(fleet):
         assert "did you mean" in call(*words, "-f", fleet, code=2).stderr
 
 
+@pytest.mark.parametrize("words", [["list"], ["approve"], ["reject"], ["rollback"]], ids=lambda w: w[0])
+def test_a_reviewer_who_mistypes_a_sensor_is_told_so(fleet, words):
+    assert "did you mean" in call("review", *words, "s0O", "-f", fleet, code=2).stderr
+
+
 @pytest.mark.parametrize("words", [["events", "--since", "garbage"], ["show", "s01", "--until", "soon"]])
 def test_a_range_that_is_none_is_a_usage_error(fleet, words):
     assert "write YYYY-MM-DD" in " ".join(call(*words, "-f", fleet, code=2).stderr.split())
@@ -264,6 +269,40 @@ def test_a_day_can_be_taken_back(tmp_path):
     assert json.loads(call("status", "-f", file, "--json").stdout)["last_night"] == fleets.night(7)
     assert [key for key in fleets.objects(made) if "1970" not in key] == before
     assert "removed 0 score rows" in call("remove-day", fleets.night(9), "-f", file).stdout
+
+
+def test_a_day_is_taken_back_with_all_that_was_kept_of_it_in_any_zone(tmp_path):
+    """What was read, incidents and outcomes go too, and those of the day after stay."""
+    from datetime import date
+
+    from flows.run.outcome import ok
+    from flows.run.report import Report, keep, night_outcomes
+    from flows.work.night.incidents import open_incidents, update_incidents
+    from flows.work.night.late_data import open_reads
+    from flows.work.night.removal import remove_day
+    from storage.window import Window
+
+    parts = fleets.make(
+        tmp_path / "fleet",
+        sensors=1,
+        fleet={"name": "tiny", "timezone": "America/New_York"},
+        model={"iterations": 0},
+        history={"lookback": "5d"},
+        alarms={"thresholds": {"s00": 0.0}, "longest": "12h"},
+    )
+    days = [date.fromisoformat(fleets.night(number)) for number in (7, 8)]
+    score_days(parts, days, ["s00"], {})
+    for day in days:
+        keep(Report("score", f"{day}", [ok("s00")], Window.day(day).start), parts.settings)
+    update_incidents(parts, fleets.window_of(7).widen(after=timedelta(days=2)))
+    done = remove_day(parts, days[1])
+    assert done["scores"] == 48 and done["events"] and done["reads"] == 1 and done["runs"] == 1
+    assert night_outcomes(parts.settings, days[0]) and not night_outcomes(parts.settings, days[1])
+    whole = fleets.window_of(7).widen(after=timedelta(days=3))
+    assert open_reads(parts).read_many(None, whole).height == 1
+    known = set(parts.events.read_many(None, whole)["event_id"])
+    told = {event for row in open_incidents(parts).read_many(None, whole)["events"] for event in row}
+    assert known and told == known
 
 
 HOSTILE = "<img src=x onerror=alert(1)>[/]\x1b[31m:smile: $x$ `b`|c"

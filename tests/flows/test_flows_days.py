@@ -10,7 +10,17 @@ from zoneinfo import ZoneInfo
 import fleets
 import pytest
 
-from flows.run.days import DAY, day_before, day_of, day_window, days_from, last_day_of, zone_of
+from flows.run.days import (
+    DAY,
+    day_before,
+    day_of,
+    day_window,
+    days_from,
+    last_day_of,
+    missed_nights,
+    scored_before,
+    zone_of,
+)
 from flows.settings.fleet_file import Settings
 from paano.errors import ConfigError
 
@@ -124,3 +134,40 @@ def test_a_local_day_is_scored_from_midnight_to_midnight_of_its_zone(tmp_path):
     assert rows.height == 46
     assert rows["ts"][0] == datetime(2026, 3, 8, 5, tzinfo=UTC)
     assert fleet.scores.read("s00", fleets.window_of(5)).height == 0, "nothing before it is written"
+
+
+@pytest.fixture(scope="module")
+def history(tmp_path_factory):
+    """The folder of a fleet with one sensor that can be scored without a training."""
+    return fleets.make(
+        tmp_path_factory.mktemp("zones") / "fleet", 1, model={"iterations": 0}, history={"lookback": "4d"}
+    )
+
+
+@pytest.mark.parametrize("zone", ["UTC", "Europe/Rome", "America/New_York"])
+@pytest.mark.parametrize("scored", [(5, 8), (5, 7)])
+def test_missed_nights_are_those_of_the_zone(history, tmp_path, zone, scored):
+    from flows.run.fleet import open_fleet
+    from flows.work.night.night import score_days
+
+    values = history.settings.to_dict() | {
+        "fleet": {"name": "tiny", "timezone": zone},
+        "scores": {"url": str(tmp_path / "scores")},
+        "events": {"url": str(tmp_path / "events")},
+    }
+    fleet = open_fleet(Settings.from_dict(values))
+    days = [date.fromisoformat(fleets.night(number)) for number in scored]
+    for day in days:
+        score_days(fleet, [day], ["s00"], dict(fleet.registry.champions()))
+    missed = [day for day in days_from(days[0], days[-1]) if day not in days]
+    assert missed_nights(fleet, fleet.scores.dates()) == missed
+    night = days[-1] + DAY
+    assert scored_before(fleet, night, timedelta(days=9)) == days
+    score_days(
+        fleet,
+        [night],
+        ["s00"],
+        dict(fleet.registry.champions()),
+        dates=scored_before(fleet, night, timedelta(days=3)),
+    )
+    assert missed_nights(fleet, fleet.scores.dates()) == [], "the next night catches up"

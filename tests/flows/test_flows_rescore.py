@@ -13,10 +13,12 @@ import test_flows_any_order as orders
 from test_flows_any_order import FIRST, LAST, assert_same, contents, day, faulty, fresh, grow, run, trained
 
 from flows.run.days import day_window, missed_nights
+from flows.run.fleet import open_fleet
+from flows.settings.fleet_file import Settings
 from flows.work.model.training import retrain_sensor
 from flows.work.night.days import missed_days
 from flows.work.night.night import score_days
-from paano.errors import PaanoError, RegistryUnavailable
+from paano.errors import ConfigError, RegistryUnavailable
 from storage.window import Window
 
 __all__ = ["trained"]  # a fixture
@@ -114,8 +116,10 @@ def test_history_that_is_gone_takes_no_score_away_unless_a_rescore_is_asked_for(
     values = faulty(0)
     values[6 * 48 : 6 * 48 + 24] = np.nan
     fleets.write_sensor(fleet.settings, "s00", values)
-    run(fleet, 6)
+    outcome = run(fleet, 6)["s00"]
     kept = rows_of(fleet, 6)
+    assert outcome.figures["missing"] == kept.filter(pl.col("status") == "no_data").height
+    assert outcome.figures["anomalies"] == kept["anomaly"].sum(), "the table says what the store holds"
     scored = before.filter(pl.col("score").is_not_null()).height
     assert kept.filter(pl.col("score").is_not_null()).height == scored
     run(fleet, 6, rescore=True)
@@ -139,19 +143,22 @@ def test_missed_nights_are_found_and_a_new_sensor_missed_none(fleet):
     run(fleet, FIRST, FIRST + 1)
     run(fleet, FIRST + 3)
     dates = fleet.scores.dates()
-    assert missed_nights(fleet.settings, dates) == [day(FIRST + 2)]
+    assert missed_nights(fleet, dates) == [day(FIRST + 2)]
     missed = missed_days(fleet, day(FIRST + 4), [*orders.SENSORS, "new"], dates)
     assert missed == {name: [day(FIRST + 2)] for name in [*orders.SENSORS, "new"]}
     run(fleet, FIRST + 2)
-    assert missed_nights(fleet.settings, fleet.scores.dates()) == []
+    assert missed_nights(fleet, fleet.scores.dates()) == []
     assert missed_days(fleet, day(FIRST + 4), [*orders.SENSORS, "new"], fleet.scores.dates()) == {}
 
 
 def test_a_sensor_that_failed_one_night_is_scored_by_the_next(fleet):
     run(fleet, FIRST)
     score_days(fleet, [day(FIRST + 1)], ["s01", "s02"], dict(fleet.registry.champions()))
-    run(fleet, FIRST + 2, dates=fleet.scores.dates())
+    found = run(fleet, FIRST + 2, dates=fleet.scores.dates())
     assert rows_of(fleet, FIRST + 1).height == 48
+    assert found["s00"].text == f"ok: with {day(FIRST + 1)}, missed before"
+    assert found["s00"].figures["rows"] == 2 * 48
+    assert found["s01"].text == "ok" and found["s01"].figures["rows"] == 48
 
 
 def test_a_day_after_the_newest_data_is_refused(fleet):
@@ -159,16 +166,41 @@ def test_a_day_after_the_newest_data_is_refused(fleet):
 
     champions = dict(fleet.registry.champions())
     refuse_after_the_data(fleet, orders.SENSORS, day(LAST), champions)
-    with pytest.raises(PaanoError, match=r"lies after the newest data.*--day"):
+    with pytest.raises(ConfigError, match=r"no sensor of 3 has data on.*--day"):
         refuse_after_the_data(fleet, orders.SENSORS, day(LAST + 1), champions)
     assert Window(fleets.START, fleets.START + timedelta(days=1)).days() == [day(0)]
 
 
-def test_a_sensor_that_sends_half_as_often_is_told_with_the_remedy(fleet):
+def test_a_silent_or_a_damaged_sensor_asked_for_alone_is_told_as_such(fleet):
+    """Its day is not after the newest data of the fleet: the run says what is wrong with the sensor."""
+    from flows.work.night.days import refuse_after_the_data
+
     values = faulty(0)
-    values[7 * 48 + 1 : 8 * 48 : 2] = np.nan
+    values[7 * 48 :] = np.nan
     fleets.write_sensor(fleet.settings, "s00", values)
-    outcome = run(fleet, 7)["s00"]
-    assert outcome.text.startswith("skipped: interval changed: a point every 1:00:00")
-    assert "paano retrain s00" in outcome.reason
-    assert run(fleet, 7)["s01"].text == "ok"
+    for path in (fleet.settings.folder / "history" / "s01").rglob("*.parquet"):
+        path.write_bytes(b"not parquet")
+    champions = dict(fleet.registry.champions())
+    for sensor in ("s00", "s01"):
+        refuse_after_the_data(fleet, [sensor], day(LAST), champions)
+        with pytest.raises(ConfigError, match="has data on"):
+            refuse_after_the_data(fleet, [sensor], day(LAST + 1), champions)
+    found = run(fleet, LAST)
+    assert found["s00"].text.startswith("skipped: silent: no data")
+    assert found["s01"].text.startswith("failed: ") and "damaged" in found["s01"].reason
+
+
+def test_a_sensor_that_sends_half_as_often_is_told_with_a_remedy_that_helps(fleet):
+    values = faulty(0)
+    values[7 * 48 + 1 :: 2] = np.nan
+    fleets.write_sensor(fleet.settings, "s00", values)
+    found = run(fleet, 7)
+    assert found["s00"].text.startswith("skipped: interval changed: a point every 1h")
+    assert """interval = "1h" in [sensors."s00"], then `paano retrain s00`""" in found["s00"].reason
+    assert found["s01"].text == "ok"
+    told = open_fleet(Settings.from_dict(fleet.settings.to_dict() | {"sensors": {"s00": {"interval": "1h"}}}))
+    made = retrain_sensor(told, "s00", orders.TRAINED_TO + timedelta(days=3), None, "asked for")
+    told.registry.set_champion("s00", made.figures["version"])
+    again = run(told, 7, rescore=True)["s00"]
+    assert again.state == "ok" and again.figures["missing"] == 0
+    assert rows_of(told, 7).height == 24, "a row for each hour"

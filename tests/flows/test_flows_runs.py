@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
+import shutil
 from datetime import date, timedelta
 
 import fleets
@@ -11,7 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prefect import flow, task
 from prefect.client.orchestration import get_client
+from typer.testing import CliRunner
 
+from flows.cli.app import app
 from flows.run import fanout
 from flows.run.fanout import fan_out, watching
 from flows.run.fleet import open_fleet
@@ -84,6 +88,37 @@ def test_a_run_fails_above_the_tolerated_share_and_says_which_sensors(fleet):
         score(fleet_file=file, day=fleets.night(7))
     rows = made.scores.read_many(None, fleets.window_of(7))
     assert set(rows["sensor"]) == {"s00", "s02"}, "the others were scored all the same"
+
+
+def test_a_failed_run_prints_what_became_of_every_sensor_and_then_the_error(fleet):
+    parts, file = fleet
+    for path in (parts.settings.folder / "history" / "s01").rglob("*.parquet"):
+        path.write_bytes(b"not parquet")
+    words = ["score", "--day", fleets.night(7), "-f", file]
+    done = CliRunner().invoke(app, words)
+    assert done.exit_code == 1 and "Traceback" not in done.output
+    said = done.stderr
+    assert said.index("s00") < said.index("error score"), "the table comes before the error"
+    assert "2 ok, 1 failed" in said and "1 of 3 sensors failed" in " ".join(said.split())
+    done = CliRunner().invoke(app, [*words, "--json"])
+    assert done.exit_code == 1
+    found = {row["sensor"]: row["outcome"] for row in json.loads(done.stdout)["outcomes"]}
+    assert set(found) == {"s00", "s01", "s02"} and found["s01"].startswith("failed: ")
+
+
+def test_a_sensor_whose_history_is_gone_is_named_by_the_night_and_by_status(fleet):
+    from flows.pages.views import status
+    from flows.score import score
+
+    parts, file = fleet
+    score(fleet_file=file, day=fleets.night(7))
+    shutil.rmtree(parts.settings.folder / "history" / "s01")
+    report = score(fleet_file=file, day=fleets.night(8))
+    assert [outcome.sensor for outcome in report.outcomes] == ["s00", "s02"]
+    [note] = [note for note in report.notes if "no history is found" in note]
+    assert "s01" in note and "history.catalog" in note
+    assert status(open_fleet(parts.settings))["absent"] == ["s01"]
+    assert "with a model and no history: s01" in CliRunner().invoke(app, ["status", "-f", file]).stdout
 
 
 def test_an_unknown_sensor_is_an_error_before_anything_runs(fleet):

@@ -166,4 +166,6 @@ def test_a_wrong_variable_is_named_as_the_variable_and_lists_ask_for_json(monkey
     said = str(caught.value)
     assert "the variable PAANO_RUN__WORKERS = 'many'" in said
     assert "the variable PAANO_HISTORY__CHANNELS = 'a,b'" in said and "write JSON" in said
-    assert "alarms.budget = 0" in said
+    of_file, _, of_variables = said.partition("wrong in the environment: ")
+    assert "alarms.budget = 0" in of_file and "PAANO" not in of_file, "the file is not blamed for a variable"
+    assert of_variables.count("PAANO_HISTORY__CHANNELS") == 1

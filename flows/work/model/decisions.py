@@ -13,6 +13,8 @@ from storage.registry.registry import Version
 def open_reviews(fleet: Fleet, sensors: list[str] | None = None) -> list[dict[str, Any]]:
     """A row for each sensor that has a challenger."""
     challengers = fleet.registry.challengers(sensors)
+    for sensor in set(sensors or ()).difference(challengers):
+        refuse_unknown(fleet, sensor)
     champions = fleet.registry.champions(sorted(challengers)) if challengers else {}
     return [
         {
@@ -68,6 +70,8 @@ def choose_challengers(fleet: Fleet, patterns: list[str], passed: bool) -> list[
     for pattern in patterns or ["*"]:
         found = {name for name in challengers if name == pattern or fnmatchcase(name, pattern)}
         if not found and patterns:
+            if not set("*?[") & set(pattern):
+                refuse_unknown(fleet, pattern)
             raise RegistryError(
                 f"{pattern}: there is no challenger; `paano review list` shows those that wait, --version "
                 "names a version of one sensor"
@@ -100,6 +104,7 @@ def roll_back(fleet: Fleet, sensor: str, number: int | None = None) -> Version:
     """Make the champion before the present one, or version `number`, champion again."""
     champion = fleet.registry.champions([sensor]).get(sensor)
     if champion is None:
+        refuse_unknown(fleet, sensor)
         raise RegistryError(f"{sensor}: there is no champion to roll back from")
     if number is None:
         previous = fleet.registry.version(sensor, champion.version).parsed.previous
@@ -117,10 +122,17 @@ def roll_back(fleet: Fleet, sensor: str, number: int | None = None) -> Version:
 def _challenger(fleet: Fleet, sensor: str) -> Version:
     version = fleet.registry.challengers([sensor]).get(sensor)
     if version is None:
+        refuse_unknown(fleet, sensor)
         raise RegistryError(
             f"{sensor}: there is no challenger; --version names a version, `paano show {sensor}` lists them"
         )
     return version
+
+
+def refuse_unknown(fleet: Fleet, sensor: str) -> None:
+    """UnknownSensor, with the nearest ids, for what has neither a model nor history."""
+    if not fleet.registry.versions(sensor):
+        fleet.history.sensors()[sensor]
 
 
 def note_previous(fleet: Fleet, version: Version) -> None:

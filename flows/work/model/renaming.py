@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from flows.run.fleet import Fleet
+from flows.run.fleet import RENAMED_TO, Fleet
 from flows.work.model.decisions import note_previous
 from flows.work.model.training import open_model, save_version
 from flows.work.model.version_facts import Kind, figures_of
@@ -16,7 +16,7 @@ from storage.keys import model_name
 from storage.registry.registration import without_links
 from storage.registry.registry import Version
 
-RENAMED_FROM, RENAMED_TO = "paano.renamed_from", "paano.renamed_to"
+RENAMED_FROM = "paano.renamed_from"
 # What a version says of its own sensor, place and decisions: the new version has its own.
 _OWN = {
     "sensor",

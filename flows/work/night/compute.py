@@ -26,6 +26,7 @@ from paano.alarms.events import anomalous
 from paano.device import torch_threads
 from paano.errors import HistoryError, PaanoError, RegistryUnavailable
 from paano.status import SCORED, Status
+from storage.duration import spell
 from storage.history.reader import Reading
 from storage.registry.registry import Version
 from storage.window import Window
@@ -256,7 +257,9 @@ def interval_changed(champion: Champion, near: Reading, window: Window) -> str:
     seen = step * near.interval if step > 1 else near.seen_interval
     if seen is None or (step < 2 and 1.5 * seen > near.interval):
         return ""
+    # Most of the lookback still has the former interval, so a training would find that one again.
+    now, known = spell(seen), spell(champion.interval)
     return (
-        f"interval changed: a point every {seen} and its model was made for {champion.interval}; "
-        f"`paano retrain {near.sensor}`"
+        f"interval changed: a point every {now} and its model was made for {known}; say "
+        f'interval = "{now}" in [sensors."{near.sensor}"], then `paano retrain {near.sensor}`'
     )

@@ -7,7 +7,7 @@ from datetime import date, timedelta
 
 import polars as pl
 
-from flows.run.days import DAY, day_window, days_from, has_rows
+from flows.run.days import DAY, day_window, days_from
 from flows.run.fleet import Fleet
 from flows.work.night.rows import KEY
 from paano.errors import ConfigError, HistoryError, Transient
@@ -54,7 +54,7 @@ def days_by_sensors(
     """Sensors that have the same days to score; those with none are left out.
 
     Args:
-        dates: those that the score store has; with them, days that a sensor missed come before `days`.
+        dates: days of the fleet that have rows; with them, days that a sensor missed come before `days`.
         done_by: the champions; with them, days that they have scored already are left out.
     """
     missed = missed_days(fleet, days[0], sensors, dates) if dates else {}
@@ -105,7 +105,7 @@ def missed_days(
         .agg(pl.col("left").any())
     )
     found = {(sensor, when): left for sensor, when, left in state.iter_rows()}
-    empty = {each for each in asked if not has_rows(fleet.settings, each, dates)}
+    empty = set(asked).difference(dates)
     missed: dict[str, list[date]] = {}
     for sensor in sensors:
         begun = False
@@ -142,24 +142,29 @@ def has_object(fleet: Fleet, sensor: str, night: Window) -> bool:
 def refuse_after_the_data(
     fleet: Fleet, sensors: Sequence[str], day: date, versions: Mapping[str, Version]
 ) -> None:
-    """ConfigError if no sensor has any data on `day` or in the month after it: it lies in the future.
+    """ConfigError if no sensor of the fleet has any data on `day` or in the month after it.
 
     A usual day costs a listing: an object of that date is data. Where names hold no dates, the first sensors
-    that have a value end the search.
+    that have a value end the search. It looks beyond the `sensors` asked for: one that is silent is told so by
+    the run, and one that is damaged too.
     """
     night = day_window(fleet.settings, day)
-    if any(has_object(fleet, sensor, night) for sensor in sensors[:FIRST_LOOK]):
+    every = list(dict.fromkeys([*sensors, *fleet.history.sensors().sensors]))
+    if any(has_object(fleet, sensor, night) for sensor in every[:FIRST_LOOK]):
         return
+    readable = False
     for window in (night, Window(night.end, night.end + LATER)):
-        for first, last in ((0, FIRST_LOOK), (FIRST_LOOK, len(sensors))):
-            some = sensors[first:last]
-            known = {name: versions[name].parsed.interval for name in some if name in versions}
+        for part in (every[:FIRST_LOOK], every[FIRST_LOOK:]):
+            known = {name: versions[name].parsed.interval for name in part if name in versions}
             intervals = {name: step for name, step in known.items() if step}
-            for reading in fleet.history.read_many(some, window, intervals).values():
+            for reading in fleet.history.read_many(part, window, intervals).values():
                 if isinstance(reading, Transient):
                     raise reading
                 if isinstance(reading, Reading) and reading.rows:
                     return
-    raise ConfigError(
-        f"{day} lies after the newest data of {len(sensors)} sensors; --day and --last take days with data"
-    )
+                readable = readable or not isinstance(reading, HistoryError)
+    if readable:
+        raise ConfigError(
+            f"no sensor of {len(every)} has data on {day} or in the month after it; --day and --last take "
+            "days with data"
+        )

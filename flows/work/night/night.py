@@ -65,7 +65,7 @@ def score_days(
         batch: the number of the batch, for the outcomes.
         rescore: replace these days, also where a row becomes worse.
         resume: leave out what the same champions have scored already.
-        dates: of the score store; with them, days missed within run.catch_up are scored too.
+        dates: days of the fleet that have rows; with them, days missed within run.catch_up are scored too.
 
     Raises:
         Transient: a store or the registry does not answer.
@@ -79,6 +79,7 @@ def score_days(
             scored = compute(fleet, windows, some, versions, champions, batch)
             for found in commit(fleet, windows, scored, batch=batch, rescore=rescore):
                 total[found.sensor] = add(total.get(found.sensor), found)
+        total |= {sensor: caught_up(total[sensor], asked, days) for sensor in some}
     return [total.get(sensor) or skipped(sensor, DONE) for sensor in sensors]
 
 
@@ -147,10 +148,10 @@ def commit(
         remember(fleet, days, computed)
         for sensor, note in notes.items():
             outcomes[sensor] = remark(outcomes[sensor], note)
-        for sensor, rows, anomalies in muted_in(written.now, window):
-            known = remark(outcomes[sensor], f"{rows} rows are muted by the calendar")
-            figures = cast(Figures, {**known.figures, "anomalies": anomalies})
-            outcomes[sensor] = dataclasses.replace(known, figures=figures)
+        for sensor, muted, figures in stored_figures(written.now, window):
+            outcomes[sensor] = with_figures(outcomes[sensor], figures)
+            if muted:
+                outcomes[sensor] = remark(outcomes[sensor], f"{muted} rows are muted by the calendar")
     return list(outcomes.values())
 
 
@@ -175,13 +176,27 @@ def commit_scores(
     return Written(span, stored, merged), notes
 
 
-def muted_in(rows: pl.DataFrame, window: Window) -> list[tuple[str, int, int]]:
-    """Sensors with muted rows in `window`: how many, and how many of its other rows are anomalous."""
+def stored_figures(rows: pl.DataFrame, window: Window) -> list[tuple[str, int, dict[str, object]]]:
+    """For each sensor how many rows of `window` are muted, and its figures as the store now has them.
+
+    They may differ from what was computed: better rows of an earlier run stay, and the calendar mutes some.
+    """
     inside = rows.filter(pl.col("ts").is_between(window.start, window.end, closed="left"))
+    status = pl.col("status")
     counts = inside.group_by("sensor").agg(
-        muted=(pl.col("status") == str(Status.MUTED)).sum(), anomalies=pl.col("anomaly").sum()
+        muted=(status == str(Status.MUTED)).sum(),
+        rows=pl.len(),
+        missing=(status == str(Status.NO_DATA)).sum(),
+        anomalies=pl.col("anomaly").sum(),
+        highest=pl.col("score").max().cast(pl.Float64),
     )
-    return [row for row in counts.iter_rows() if row[1]]
+    return [(row.pop("sensor"), row.pop("muted"), row) for row in counts.iter_rows(named=True)]
+
+
+def with_figures(outcome: Outcome, figures: Mapping[str, object]) -> Outcome:
+    """The outcome with these figures in place of its own of the same names."""
+    some = {name: value for name, value in figures.items() if name in outcome.figures}
+    return dataclasses.replace(outcome, figures=cast(Figures, {**outcome.figures, **some}))
 
 
 def span_of(rows: pl.DataFrame, window: Window) -> Window:
@@ -274,6 +289,12 @@ def join(outcome: Outcome, events: Outcome) -> Outcome:
 def remark(outcome: Outcome, note: str) -> Outcome:
     """The outcome with one more remark."""
     return dataclasses.replace(outcome, reason="; ".join(part for part in (outcome.reason, note) if part))
+
+
+def caught_up(outcome: Outcome, scored: Sequence[date], asked: Sequence[date]) -> Outcome:
+    """The outcome with a remark on days that were scored without being asked for: its figures count them."""
+    missed = [str(day) for day in scored if day not in asked]
+    return remark(outcome, f"with {', '.join(missed)}, missed before") if missed else outcome
 
 
 def add(before: Outcome | None, tonight: Outcome) -> Outcome:

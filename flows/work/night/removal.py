@@ -1,4 +1,4 @@
-"""Take a day back: its score rows, its events and the outcomes of its run."""
+"""Take a day back: its score rows, its events and incidents, what was read and the outcomes of its run."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from datetime import date
 from flows.run.days import day_window
 from flows.run.fleet import Fleet
 from flows.run.report import run_store
+from flows.work.night.incidents import update_incidents
+from flows.work.night.late_data import open_reads
 from storage.keys import date_prefix
 from storage.tables.day_table import DayTable
 from storage.window import Window
@@ -18,12 +20,16 @@ def remove_day(fleet: Fleet, day: date, dry_run: bool = False) -> dict[str, int]
     Events that began on an earlier day stay: a new run of the night before settles them.
     """
     window = day_window(fleet.settings, day)
-    tables: dict[str, DayTable] = {
-        "scores": fleet.scores,
-        "events": fleet.events,
-        "runs": run_store(fleet.settings, "score"),
+    tables: dict[str, tuple[DayTable, Window]] = {
+        "scores": (fleet.scores, window),
+        "events": (fleet.events, window),
+        "reads": (open_reads(fleet), window),  # else late data of this day would have it scored again
+        "runs": (run_store(fleet.settings, "score"), Window.day(day)),  # kept by the date they are about
     }
-    return {name: remove_rows(table, window, dry_run) for name, table in tables.items()}
+    done = {name: remove_rows(table, span, dry_run) for name, (table, span) in tables.items()}
+    if done["events"] and not dry_run:
+        update_incidents(fleet, window)
+    return done
 
 
 def remove_rows(table: DayTable, window: Window, dry_run: bool = False) -> int:
