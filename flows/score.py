@@ -34,13 +34,13 @@ def score(fleet_file: str = "", day: str = "", sensors: list[str] | None = None)
     fleet = run_fleet(settings)
     names = choose_sensors(fleet, sensors)
     champions = fleet.registry.champions(names)
+    absent = absent_sensors(fleet, fleet.registry.champions()) if not sensors else []
     if day:
         refuse_after_the_data(fleet, names, night, champions)
     outcomes = score_fleet("score", fleet, names, champions, [night], catch_up=True)
     healed, late = heal_days(fleet, names, champions, night)
     outcomes = [healed_too(outcome, healed) for outcome in outcomes]
     away = [f"the registry was away, models are as of {champions.seen}"] if champions.stale else []
-    absent = absent_sensors(fleet, fleet.registry.champions()) if not sensors else []
     notes = [*late, *away, *([absent_note(absent)] if absent else [])]
     first = min([night, *healed])
     touched = day_window(settings, first, night).widen(before=settings.run.catch_up + DAY)
