@@ -61,10 +61,10 @@ def test_failed_sensors_come_first_and_then_the_most_severe():
 
 
 def test_several_nights_of_a_sensor_add_up():
-    first = ok("a", "first night", rows=48, anomalies=2, severity=3.0, version=1)
-    second = ok("a", rows=48, anomalies=1, severity=1.0, version=2)
+    first = ok("a", "first night", rows=48, anomalies=2, severity=3.0, highest=5.0, version=1)
+    second = ok("a", rows=48, anomalies=1, severity=1.0, highest=None, version=2)
     both = add(first, second)
-    assert both.figures == {"rows": 96, "anomalies": 3, "severity": 3.0, "version": 2}
+    assert both.figures == {"rows": 96, "anomalies": 3, "severity": 3.0, "highest": 5.0, "version": 2}
     assert add(first, Outcome("a", "failed", "x")).state == "failed"
     assert add(skipped("a", "done"), second).state == "ok"
 

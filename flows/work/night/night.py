@@ -41,6 +41,7 @@ from storage.window import Window
 DONE = "every night was scored already"
 AT_ONCE = 16  # sensors that are loaded together, while those before them are computed
 SUMMED = ("rows", "missing", "anomalies", "events")
+GREATEST = ("severity", "highest")
 
 A = TypeVar("A")
 B = TypeVar("B")
@@ -307,8 +308,10 @@ def add(before: Outcome | None, tonight: Outcome) -> Outcome:
     for name in SUMMED:
         if name in figures:
             figures[name] = sum(part.get(name, 0) for part in both)
-    if "severity" in figures:
-        figures["severity"] = max(part.get("severity", 0.0) for part in both)
+    for name in GREATEST:
+        known = [part[name] for part in both if part.get(name) is not None]
+        if known:
+            figures[name] = max(known)
     return dataclasses.replace(worse, figures=cast(Figures, figures))
 
 
