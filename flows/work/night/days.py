@@ -145,8 +145,8 @@ def refuse_after_the_data(
     """ConfigError if no sensor of the fleet has any data on `day` or in the month after it.
 
     A usual day costs a listing: an object of that date is data. Where names hold no dates, the first sensors
-    that have a value end the search. It looks beyond the `sensors` asked for: one that is silent is told so by
-    the run, and one that is damaged too.
+    that have a value end the search. It looks beyond the `sensors` asked for: what is wrong with one that is
+    silent or damaged is said by the run.
     """
     night = day_window(fleet.settings, day)
     every = list(dict.fromkeys([*sensors, *fleet.history.sensors().sensors]))
