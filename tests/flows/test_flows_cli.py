@@ -282,7 +282,7 @@ def test_a_day_is_taken_back_with_all_that_was_kept_of_it_in_any_zone(tmp_path):
     from flows.work.night.removal import remove_day
     from storage.window import Window
 
-    parts = fleets.make(
+    fleet = fleets.make(
         tmp_path / "fleet",
         sensors=1,
         fleet={"name": "tiny", "timezone": "America/New_York"},
@@ -291,17 +291,17 @@ def test_a_day_is_taken_back_with_all_that_was_kept_of_it_in_any_zone(tmp_path):
         alarms={"thresholds": {"s00": 0.0}, "longest": "12h"},
     )
     days = [date.fromisoformat(fleets.night(number)) for number in (7, 8)]
-    score_days(parts, days, ["s00"], {})
+    score_days(fleet, days, ["s00"], {})
     for day in days:
-        keep(Report("score", f"{day}", [ok("s00")], Window.day(day).start), parts.settings)
-    update_incidents(parts, fleets.window_of(7).widen(after=timedelta(days=2)))
-    done = remove_day(parts, days[1])
+        keep(Report("score", f"{day}", [ok("s00")], Window.day(day).start), fleet.settings)
+    update_incidents(fleet, fleets.window_of(7).widen(after=timedelta(days=2)))
+    done = remove_day(fleet, days[1])
     assert done["scores"] == 48 and done["events"] and done["reads"] == 1 and done["runs"] == 1
-    assert night_outcomes(parts.settings, days[0]) and not night_outcomes(parts.settings, days[1])
+    assert night_outcomes(fleet.settings, days[0]) and not night_outcomes(fleet.settings, days[1])
     whole = fleets.window_of(7).widen(after=timedelta(days=3))
-    assert open_reads(parts).read_many(None, whole).height == 1
-    known = set(parts.events.read_many(None, whole)["event_id"])
-    told = {event for row in open_incidents(parts).read_many(None, whole)["events"] for event in row}
+    assert open_reads(fleet).read_many(None, whole).height == 1
+    known = set(fleet.events.read_many(None, whole)["event_id"])
+    told = {event for row in open_incidents(fleet).read_many(None, whole)["events"] for event in row}
     assert known and told == known
 
 

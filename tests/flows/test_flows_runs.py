@@ -91,8 +91,8 @@ def test_a_run_fails_above_the_tolerated_share_and_says_which_sensors(fleet):
 
 
 def test_a_failed_run_prints_what_became_of_every_sensor_and_then_the_error(fleet):
-    parts, file = fleet
-    for path in (parts.settings.folder / "history" / "s01").rglob("*.parquet"):
+    made, file = fleet
+    for path in (made.settings.folder / "history" / "s01").rglob("*.parquet"):
         path.write_bytes(b"not parquet")
     words = ["score", "--day", fleets.night(7), "-f", file]
     done = CliRunner().invoke(app, words)
@@ -110,14 +110,14 @@ def test_a_sensor_whose_history_is_gone_is_named_by_the_night_and_by_status(flee
     from flows.pages.views import status
     from flows.score import score
 
-    parts, file = fleet
+    made, file = fleet
     score(fleet_file=file, day=fleets.night(7))
-    shutil.rmtree(parts.settings.folder / "history" / "s01")
+    shutil.rmtree(made.settings.folder / "history" / "s01")
     report = score(fleet_file=file, day=fleets.night(8))
     assert [outcome.sensor for outcome in report.outcomes] == ["s00", "s02"]
     [note] = [note for note in report.notes if "no history is found" in note]
     assert "s01" in note and "history.catalog" in note
-    assert status(open_fleet(parts.settings))["absent"] == ["s01"]
+    assert status(open_fleet(made.settings))["absent"] == ["s01"]
     assert "with a model and no history: s01" in CliRunner().invoke(app, ["status", "-f", file]).stdout
 
 
