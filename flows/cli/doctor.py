@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass
 from datetime import timedelta
 from enum import StrEnum
 from importlib.metadata import PackageNotFoundError, version
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -262,11 +263,15 @@ def _refused(store: Any, key: str, **condition: Any) -> bool:
     return False
 
 
+PYFUNCS = 8  # champions of which it is looked whether what MLflow runs is as it was registered
+
+
 def registry(settings: Settings) -> Iterator[Finding]:
     from flows.run.fleet import open_registry
 
     began = time.perf_counter()
-    champions = open_registry(settings).champions()
+    opened = open_registry(settings)
+    champions = opened.champions()
     took = time.perf_counter() - began
     if champions.stale:
         remedy = "start the MLflow server or correct registry.tracking_uri; scoring goes on from the cache"
@@ -275,6 +280,17 @@ def registry(settings: Settings) -> Iterator[Finding]:
         yield Finding(
             "registry", OK, f"{public(settings.tracking_uri)}: {len(champions)} champions in {took:.1f} s"
         )
+        for champion in islice(champions.values(), PYFUNCS):
+            if not opened.pyfunc_is_as_registered(champion):
+                says = (
+                    f"{champion.sensor}: what MLflow runs of its version {champion.version} (scoring.py or a "
+                    "file beside it) was changed after it was registered; our flows never run it"
+                )
+                remedy = (
+                    "do not load this version as a pyfunc, look who can write to registry.artifacts, and "
+                    f"`paano retrain {champion.sensor}`"
+                )
+                yield Finding("registry", WARN, says, remedy)
 
 
 def prefect(settings: Settings) -> Iterator[Finding]:

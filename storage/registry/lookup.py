@@ -16,6 +16,7 @@ from storage.registry.versions import Champions, LastSeen, Version
 CHAMPION = "champion"
 CHALLENGER = "challenger"
 SENSOR_TAG, FLEET_TAG, DIGEST_TAG = "paano.sensor", "paano.fleet", "paano.digest"
+PYFUNC_TAG = "paano.pyfunc_digest"
 FEW = 8  # up to so many sensors are asked for one by one
 
 

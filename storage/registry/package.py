@@ -3,7 +3,8 @@
     MLmodel  scoring.py  requirements.txt  python_env.yaml  conda.yaml  model/…  review/…
 
 The extra files follow from the model alone, so that the same model is the same bytes. `model.json` holds the
-sha256 of the two others, so its own sha256 stands for the whole: that is the digest of a version.
+sha256 of the two others, so its own sha256 stands for the whole: that is the digest of a version. What MLflow
+runs has a digest of its own (`pyfunc_digest`), as it changes with our releases and the model does not.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import hashlib
 import json
 import math
 import sys
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 from functools import cache
 from importlib.metadata import version as package_version
@@ -35,6 +37,8 @@ from storage.objects.store import Store
 
 FILES = (ENCODER, BANK, MODEL)
 CODE = "scoring.py"
+# What MLflow runs, and what it installs for it: read by MLflow alone, never by our flows.
+PYFUNC_FILES = ("MLmodel", "conda.yaml", "python_env.yaml", "requirements.txt", CODE)
 LARGEST_FILE = 2**30  # bytes of encoder or bank that are ever read
 EXAMPLE = "input_example.json"
 _NEEDED = ("paano-fleet", "mlflow", "torch", "numpy", "scipy", "scikit-learn", "safetensors", "pandas")
@@ -43,6 +47,21 @@ _NEEDED = ("paano-fleet", "mlflow", "torch", "numpy", "scipy", "scikit-learn", "
 def digest_of(folder: str | Path) -> str:
     """The digest of a saved model: sha256 of its `model.json`."""
     return hashlib.sha256(_read(Path(folder) / MODEL)).hexdigest()
+
+
+def pyfunc_digest(files: Mapping[str, bytes]) -> str:
+    """The digest of what MLflow runs, as `sha256sum MLmodel … scoring.py | sha256sum` prints it."""
+    lines = [f"{hashlib.sha256(files[name]).hexdigest()}  {name}\n" for name in PYFUNC_FILES]
+    return hashlib.sha256("".join(lines).encode()).hexdigest()
+
+
+def stored_pyfunc_digest(store: Store, place: str) -> str:
+    """`pyfunc_digest` of the version whose files are at `place`.
+
+    Raises:
+        ArtifactError: a file is missing or larger than one of ours.
+    """
+    return pyfunc_digest({name: _get(store, f"{place}/{name}", LARGEST_JSON) for name in PYFUNC_FILES})
 
 
 def is_whole(folder: str | Path, digest: str) -> bool:

@@ -18,7 +18,15 @@ from storage.objects.store import check_key
 from storage.registry import logged, owner, package
 from storage.registry.client import Exists, Missing
 from storage.registry.figures import VersionFigures
-from storage.registry.lookup import CHALLENGER, CHAMPION, DIGEST_TAG, FLEET_TAG, SENSOR_TAG, aliases_of
+from storage.registry.lookup import (
+    CHALLENGER,
+    CHAMPION,
+    DIGEST_TAG,
+    FLEET_TAG,
+    PYFUNC_TAG,
+    SENSOR_TAG,
+    aliases_of,
+)
 from storage.registry.places import locate, place_of
 from storage.registry.versions import Version
 
@@ -44,10 +52,11 @@ def register(
     digest, files = package.pack(folder)
     for path, data in attachments.items():
         files[f"review/{check_key(path)}"] = data
-    name = model_name(registry.fleet, sensor)
+    name, pyfunc = model_name(registry.fleet, sensor), package.pyfunc_digest(files)
     found = the_only(registry, registry.with_digest(name, sensor, digest))
     if found is None:
         marks = {SENSOR_TAG: sensor, FLEET_TAG: registry.fleet, DIGEST_TAG: digest}
+        marks[PYFUNC_TAG] = pyfunc
         marks |= {key: str(value) for key, value in tags.items()}
         return _register_new(registry, sensor, digest, files, marks, description, figures)
     # Its files are written again: they may be damaged, and pictures may be newer.
@@ -56,6 +65,10 @@ def register(
     _upload(registry, place, files)
     if note is not None:
         _note_version(registry, place, note, found.version)
+    if found.tags.get(PYFUNC_TAG) != pyfunc:  # another release made it first
+        number = str(found.version)
+        registry.client.call(name, "set_model_version_tag", name, number, PYFUNC_TAG, pyfunc, write=True)
+        found.tags[PYFUNC_TAG] = pyfunc
     return found
 
 

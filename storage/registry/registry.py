@@ -17,7 +17,7 @@ from storage.registry import owner, package, registration, sweep
 from storage.registry.cache import ModelCache
 from storage.registry.client import Missing, RegistryClient
 from storage.registry.figures import VersionFigures
-from storage.registry.lookup import CHALLENGER, CHAMPION, DIGEST_TAG, Lookup
+from storage.registry.lookup import CHALLENGER, CHAMPION, DIGEST_TAG, PYFUNC_TAG, Lookup
 from storage.registry.places import EXPERIMENT, locate
 from storage.registry.sweep import Retired, Swept
 from storage.registry.versions import Champions, LastSeen, Version
@@ -196,6 +196,20 @@ class Registry(Lookup):
         folder = self.cache.get(version.name, version.digest, download)
         package.check_sensor(folder, version.sensor)
         return folder
+
+    def pyfunc_is_as_registered(self, version: Version) -> bool:
+        """Whether what MLflow would run of this version is what was registered; True if nobody noted that.
+
+        Our own flows never run it.
+        """
+        known = version.tags.get(PYFUNC_TAG)
+        if not known:  # versions from before 0.2
+            return True
+        try:
+            place = locate(self.artifacts, self.fleet, version)
+            return package.stored_pyfunc_digest(self.artifacts, place) == known
+        except (ArtifactError, RegistryError):
+            return False
 
     def fetch_many(self, versions: Iterable[Version], workers: int = 16) -> dict[str, Path | PaanoError]:
         """{sensor: folder or its error}, fetched in parallel."""

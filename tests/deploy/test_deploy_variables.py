@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
+from datetime import timedelta
 
 import pytest
 import yaml
+from prefect.settings import Settings as PrefectSettings
 
+from flows.processes.servers import VACUUM
 from flows.run.engine import GPU_LIMIT
 from flows.settings.fleet_file import keys
 from flows.settings.variables import KNOWN_VARIABLES
@@ -63,6 +66,25 @@ def test_every_variable_is_known(where):
     names = where()
     assert names
     assert names <= set(KNOWN_VARIABLES)
+
+
+def of_kubernetes() -> dict[str, str]:
+    [server] = [c for pod in written_pods().values() for c in pod["containers"] if c["name"] == "prefect"]
+    return {variable["name"]: variable.get("value", "") for variable in server["env"]}
+
+
+@pytest.mark.parametrize(
+    "variables",
+    [lambda: compose()["services"]["prefect"]["environment"], of_kubernetes, lambda: VACUUM],
+    ids=["compose", "kubernetes", "serve and demo"],
+)
+def test_every_prefect_server_removes_old_runs_by_itself(variables, monkeypatch):
+    for name, value in variables().items():
+        if "DB_VACUUM" in name:
+            monkeypatch.setenv(name, value)
+    vacuum = PrefectSettings().server.services.db_vacuum
+    assert {"events", "flow_runs"} <= vacuum.enabled_vacuum_types
+    assert vacuum.retention_period == timedelta(days=90)
 
 
 def test_the_setup_makes_the_limit_that_the_engine_asks_for():

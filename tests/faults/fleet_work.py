@@ -52,6 +52,7 @@ def make(folder: Path, sensors: int = 3, days: int = 10, **changes: dict[str, An
     merged = {name: {**CHANGES.get(name, {}), **changes.get(name, {})} for name in {*CHANGES, *changes}}
     settings = fleets.settings_of(folder, **merged)
     fleets.new_registry(settings)
+    (folder / "settings.json").write_text(json.dumps(settings.to_dict()))  # for copies: `opened`
     for number in range(sensors):
         fleets.write_sensor(settings, f"s{number:02d}", signal(number, days))
     fleet = open_fleet(settings)
@@ -63,8 +64,7 @@ def make(folder: Path, sensors: int = 3, days: int = 10, **changes: dict[str, An
 def opened(folder: str | Path) -> Fleet:
     """The fleet in a folder, which may have been copied there."""
     folder = Path(folder)
-    values = (folder / "settings.json").read_text() if (folder / "settings.json").exists() else None
-    plain = json.loads(values) if values else fleets.settings_of(folder, **CHANGES).to_dict()
+    plain = json.loads((folder / "settings.json").read_text())
     return open_fleet(Settings.from_dict({**plain, "folder": str(folder)}))
 
 
@@ -197,8 +197,8 @@ def whole_objects(folder: str | Path) -> None:
                 pl.read_parquet(io.BytesIO(path.read_bytes()))
 
 
-def aliases_have_files(fleet: Fleet) -> None:
-    """No alias points to missing files: every aliased version loads from the store, not from the cache."""
+def versions_have_files(fleet: Fleet) -> None:
+    """Nothing in the registry points to missing files: every version loads from the store, not the cache."""
     import shutil
 
     from paano import PaAno
@@ -206,5 +206,4 @@ def aliases_have_files(fleet: Fleet) -> None:
     shutil.rmtree(fleet.registry.cache.folder / "models", ignore_errors=True)
     for name in names_of(fleet):
         for version in fleet.registry.versions(name):
-            if version.aliases:
-                PaAno.load(fleet.registry.fetch(version), device="cpu")
+            PaAno.load(fleet.registry.fetch(version), device="cpu")

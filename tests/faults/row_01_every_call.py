@@ -94,14 +94,14 @@ def rows_of(folder: str) -> list[list[Any]]:
 
 
 def check_after_kill(folder: str, kind: str, known: set[tuple[str, str]], rows: Any) -> None:
-    """Old or new, never a part; and no alias without files."""
+    """Old or new, never a part; and no version, so no alias, without files."""
     fleet_work.whole_objects(folder)
     if kind == "compaction":
         assert rows_of(folder) == rows, "readers lost or doubled rows"
     else:
         for name, digest in fleet_work.objects(folder).items():
             assert (name, digest) in known, f"{name} is neither the old nor the new object"
-    fleet_work.aliases_have_files(fleet_work.opened(folder))
+    fleet_work.versions_have_files(fleet_work.opened(folder))
 
 
 def one(copy: str, kind: str, how: str, k: int, known: set[tuple[str, str]], after: State, rows: Any) -> None:

@@ -13,39 +13,55 @@ from tests.faults.row_01_every_call import difference
 from tests.faults.tally import Row, Tally
 
 FIRST = fleet_work.TRAINED
-LATE_SENSOR = "s01"
+SENSORS, LATE_SENSOR = 3, 1
+ON_TIME = 0.7  # of the nights
+COMES = ("data", "late data")
 
 
 def plan(chance: random.Random, days: int) -> list[dict[str, Any]]:
-    """Every day once in any order, with reruns, backfills and rescores between; late data, then its days."""
-    numbers = list(range(FIRST, FIRST + days))
-    chance.shuffle(numbers)
-    steps: list[dict[str, Any]] = [{"do": "night", "days": [n]} for n in numbers]
-    for _ in range(days // 2):
-        first = chance.randrange(FIRST, FIRST + days)
-        last = min(first + chance.randrange(1, 5), FIRST + days - 1)
-        kind = chance.choice(["night", "backfill", "rescore"])
-        span = [first] if kind == "night" else list(range(first, last + 1))
-        steps.insert(chance.randrange(len(steps)), {"do": kind, "days": span})
+    """A month as it goes. Data comes day by day; most nights run on time, so that the end of their day waits
+    for the next; others come later, in any order; with reruns, backfills and rescores between. Some data of
+    one sensor comes late, and then its day is run again: whoever writes late data has that done.
+    """
+    steps: list[dict[str, Any]] = []
+    missed: list[int] = []
+    for day in range(FIRST, FIRST + days):
+        steps.append({"do": "data", "days": [day]})
+        if chance.random() < ON_TIME:
+            steps.append({"do": "night", "days": [day]})
+        else:
+            missed.append(day)
+        if chance.random() < 0.5:
+            first = chance.randrange(FIRST, day + 1)
+            last = min(first + chance.randrange(1, 5), day)
+            kind = chance.choice(["night", "backfill", "rescore"])
+            steps.append({"do": kind, "days": [first] if kind == "night" else list(range(first, last + 1))})
+    chance.shuffle(missed)
+    steps += [{"do": "night", "days": [day]} for day in missed]
     for late in chance.sample(range(FIRST, FIRST + days), max(1, days // 8)):
-        at = chance.randrange(len(steps))
-        steps.insert(at, {"do": "arrive", "days": [late]})
-        # Whoever writes late data has the day scored again.
+        came = steps.index({"do": "data", "days": [late]})
+        at = chance.randrange(came + 1, len(steps) + 1)
+        steps.insert(at, {"do": "late data", "days": [late]})
         steps.insert(chance.randrange(at + 1, len(steps) + 1), {"do": "night", "days": [late]})
     return steps
 
 
-def write_without(fleet: Any, days: int, missing: list[int]) -> None:
-    """The history of the sensor whose data comes late."""
-    values = fleet_work.signal(1, FIRST + days)
-    for number in missing:
-        values[number * 48 + 10 : (number + 1) * 48 - 5] = float("nan")
-    fleet_work.fleets.write_sensor(fleet.settings, LATE_SENSOR, values)
+def write_history(fleet: Any, days: int, still_to_come: list[dict[str, Any]]) -> None:
+    """The history of all sensors without what comes later."""
+    data = [step["days"][0] for step in still_to_come if step["do"] == "data"]
+    late = [step["days"][0] for step in still_to_come if step["do"] == "late data"]
+    for number in range(SENSORS):
+        values = fleet_work.signal(number, FIRST + days)
+        for day in late if number == LATE_SENSOR else []:
+            values[day * 48 + 10 : (day + 1) * 48 - 5] = float("nan")
+        fleet_work.fleets.write_sensor(
+            fleet.settings, f"s{number:02d}", values[: min(data) * 48 if data else None]
+        )
 
 
 def prepare(folder: Path, days: int, steps: list[dict[str, Any]]) -> None:
-    fleet = fleet_work.make(folder, sensors=3, days=FIRST + days)
-    write_without(fleet, days, [s["days"][0] for s in steps if s["do"] == "arrive"])
+    fleet = fleet_work.make(folder, sensors=SENSORS, days=FIRST + days)
+    write_history(fleet, days, steps)
     (folder / "plan.json").write_text(json.dumps({"days": days, "steps": steps, "next": 0}))
 
 
@@ -57,9 +73,8 @@ def work(folder: Path, kill: int) -> tuple[int, int]:
     state = json.loads(file.read_text())
     for number in range(state["next"], len(state["steps"])):
         step = state["steps"][number]
-        if step["do"] == "arrive":
-            later = [s["days"][0] for s in state["steps"][number + 1 :] if s["do"] == "arrive"]
-            write_without(fleet, state["days"], later)
+        if step["do"] in COMES:
+            write_history(fleet, state["days"], state["steps"][number + 1 :])
             fleet = fleet_work.opened(folder)
         else:
             how = {"rescore": {"rescore": True}, "backfill": {"resume": True}}.get(step["do"], {})
@@ -72,7 +87,7 @@ def work(folder: Path, kill: int) -> tuple[int, int]:
 
 
 def one_backfill(folder: Path, days: int) -> None:
-    fleet = fleet_work.make(folder, sensors=3, days=FIRST + days)
+    fleet = fleet_work.make(folder, sensors=SENSORS, days=FIRST + days)
     fleet_work.score(fleet, *range(FIRST, FIRST + days))
 
 
@@ -104,7 +119,7 @@ def run(tally: Tally, root: Path, short: bool) -> None:
 
 
 def plan_again(chance: random.Random, days: int) -> list[dict[str, Any]]:
-    return [step for step in plan(chance, days) if step["do"] != "arrive"]
+    return [step for step in plan(chance, days) if step["do"] not in COMES]
 
 
 ROW = Row(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -9,9 +10,10 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from flows.processes.servers import free_port, running, wait_for
 from tests.faults import fleet_work
@@ -19,13 +21,19 @@ from tests.faults.processes import in_process
 from tests.faults.row_01_every_call import difference
 from tests.faults.tally import Row, Tally
 
+ROOT = Path(__file__).resolve().parents[2]
 NIGHT = 6
 WHOLE = 420  # seconds for a command that must come to an end
+PARAGRAPH = 12  # lines
+LEASE = 30  # seconds that the server keeps the slot of a run whose process is gone; 300 unless it is told
 MAIN = [sys.executable, "-c", "from flows.cli.app import main; main()"]
+BIN = Path(sys.executable).parent
+ENDED = ("COMPLETED", "FAILED", "CRASHED")
 
 
 def prepare(root: Path) -> None:
-    fleet = fleet_work.make(root / "first", sensors=6, days=8, run={"workers": 1})
+    # Four objects, written one after another: there is a moment between them.
+    fleet = fleet_work.make(root / "first", sensors=6, days=8, run={"workers": 1}, scores={"shards": 4})
     fleet_work.fleets.write_fleet_file(fleet.settings)
 
 
@@ -36,14 +44,17 @@ def environment(home: Path, address: str) -> dict[str, str]:
         "PREFECT_HOME": str(home),
         "PREFECT_LOGGING_LEVEL": "CRITICAL",
         "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
+        "PREFECT_SERVER_CONCURRENCY_INITIAL_DEPLOYMENT_LEASE_DURATION": str(LEASE),
+        "PATH": f"{BIN}:{os.environ['PATH']}",
+        "PYTHONPATH": str(ROOT),
     }
 
 
 @contextmanager
 def server(home: Path, port: int) -> Iterator[None]:
     """A Prefect server on `port`; gone at the end of the block."""
-    command = [str(Path(sys.executable).parent / "prefect"), "server", "start", "--port", str(port)]
-    with running("Prefect", command, home.parent / "prefect.log", environment(home, ""), hard=True) as ended:
+    command = [str(BIN / "prefect"), "server", "start", "--port", str(port)]
+    with running("Prefect", command, home.parent / "prefect.log", environment(home, ""), hard=True) as over:
 
         def ready() -> bool:
             try:
@@ -52,8 +63,44 @@ def server(home: Path, port: int) -> Iterator[None]:
                 return False
             return True
 
-        wait_for("Prefect", ready, ended)
+        wait_for("Prefect", ready, over)
         yield
+
+
+def ask(address: str, what: str, body: dict[str, Any] | None = None) -> Any:
+    """An answer of Prefect's API."""
+    data = None if body is None else json.dumps(body).encode()
+    request = urllib.request.Request(f"{address}/{what}", data, {"Content-Type": "application/json"})
+    with urllib.request.urlopen(request, timeout=60) as answer:
+        return json.load(answer)
+
+
+def until(ready: Callable[[], bool], over: Callable[[], Any] = lambda: None) -> None:
+    """Wait for a moment of a run; AssertionError if it is `over` before."""
+    deadline = time.monotonic() + WHOLE
+    while not ready():
+        assert over() is None, "the run was over before the moment came"
+        assert time.monotonic() < deadline, f"the moment had not come after {WHOLE} s"
+        time.sleep(0.02)
+
+
+def began(folder: Path, address: str) -> bool:
+    """Whether a run is under way."""
+    running_now = {"flow_runs": {"state": {"type": {"any_": ["RUNNING"]}}}}
+    return bool(ask(address, "flow_runs/filter", running_now))
+
+
+def wrote(number: int) -> Callable[[Path, str], bool]:
+    """Whether `number` objects of the night are written."""
+    date = f"date={fleet_work.fleets.night(NIGHT)}"
+    return lambda folder, address: len(list((folder / "scores" / date).glob("*.parquet"))) >= number
+
+
+MOMENTS: dict[str, Callable[[Path, str], bool]] = {
+    "as it began": began,
+    "after its first object": wrote(1),
+    "after its third object": wrote(3),
+}
 
 
 def start(folder: Path, home: Path, address: str) -> subprocess.Popen[str]:
@@ -61,6 +108,13 @@ def start(folder: Path, home: Path, address: str) -> subprocess.Popen[str]:
     command = [*MAIN, "score", "--day", fleet_work.fleets.night(NIGHT), "-f", str(folder / "fleet.toml")]
     pipe = subprocess.PIPE
     return subprocess.Popen(command, env=environment(home, address), stdout=pipe, stderr=pipe, text=True)
+
+
+def started_until(moment: str, folder: Path, home: Path, address: str) -> subprocess.Popen[str]:
+    """The command, at this moment of its run."""
+    run = start(folder, home, address)
+    until(lambda: MOMENTS[moment](folder, address), run.poll)
+    return run
 
 
 def ended(process: subprocess.Popen[str]) -> tuple[int, str]:
@@ -103,21 +157,24 @@ def at_start(tally: Tally, root: Path, wanted: dict[str, str]) -> None:
 
 def meanwhile(tally: Tally, root: Path, wanted: dict[str, str]) -> None:
     """The server is killed under a run: for good, and with another in its place."""
-    for name, back in (("for good", None), ("for 60 s", 60), ("and restarted at once", 0)):
-        folder, port = copy(root, name.replace(" ", "-")), free_port()
-        address, home = f"http://127.0.0.1:{port}/api", root / f"home {name}".replace(" ", "-")
+    cases = [("for good", None), ("for 60 s", 60), ("and was restarted at once", 0)]
+    for number, ((name, back), moment) in enumerate((c, m) for c in cases for m in list(MOMENTS)[:2]):
+        folder, port, home = copy(root, f"away-{number}"), free_port(), root / f"home-{number}"
+        address = f"http://127.0.0.1:{port}/api"
         home.mkdir()
-        with tally.trial("runs whose API went away", name):
+        with tally.trial("runs whose API went away", f"{name}, {moment}"):
             with server(home, port):
-                run = start(folder, home, address)
-                time.sleep(12)  # it is importing, or at its first batches
+                run = started_until(moment, folder, home, address)
             if back is None:
                 code, said = ended(run)
             else:
                 time.sleep(back)
                 with server(home, port):
                     code, said = ended(run)
-            assert code == 0 or said.strip(), "it failed and said nothing"
+            tally.notes.append(f"API away {name}, {moment}: the command ended with {code}")
+            if code:
+                assert said.strip(), "it failed and said nothing"
+                assert len(said.splitlines()) <= PARAGRAPH, f"more than a paragraph: {said[-1500:]}"
             rerun_equals(folder, wanted)
 
 
@@ -127,11 +184,10 @@ def killed(tally: Tally, root: Path, wanted: dict[str, str]) -> None:
     address = f"http://127.0.0.1:{port}/api"
     home.mkdir()
     with server(home, port):
-        for seconds in (8, 11, 14, 17):
-            folder = copy(root, f"killed-{seconds}")
-            with tally.trial("processes killed under a run", f"after {seconds} s"):
-                run = start(folder, home, address)
-                time.sleep(seconds)
+        for number, moment in enumerate(MOMENTS):
+            folder = copy(root, f"killed-{number}")
+            with tally.trial("processes killed under a run", moment):
+                run = started_until(moment, folder, home, address)
                 run.send_signal(signal.SIGKILL)
                 run.communicate()
                 fleet_work.whole_objects(folder)
@@ -139,6 +195,35 @@ def killed(tally: Tally, root: Path, wanted: dict[str, str]) -> None:
                 assert code == 0, said[-800:]
                 found = fleet_work.objects(folder)
                 assert found == wanted, difference(found, wanted)
+                assert not began(folder, address), "the run that was killed is still called running"
+        worker_killed(tally, root, wanted, home, address)
+
+
+def worker_killed(tally: Tally, root: Path, wanted: dict[str, str], home: Path, address: str) -> None:
+    """A worker of a work pool is killed with the run it holds; the next worker does the night."""
+    folder = copy(root, "killed-worker")
+    given = {**environment(home, address), "PAANO_FLEET_FILE": str(folder / "fleet.toml")}
+    command = [str(BIN / "prefect"), "worker", "start", "--pool", "cpu", "--type", "process"]
+    night = {"parameters": {"day": fleet_work.fleets.night(NIGHT)}}
+    with tally.trial("workers of a pool killed under a run"):
+        setup = ["sh", str(ROOT / "deploy" / "setup.sh")]
+        made = subprocess.run(setup, env=given, capture_output=True, text=True, timeout=WHOLE)
+        assert made.returncode == 0, made.stdout[-800:] + made.stderr[-800:]
+        deployment = ask(address, "deployments/name/score/tiny-nightly-score")["id"]
+        with running("worker", command, root / "worker.log", given, hard=True) as over:
+            ask(address, f"deployments/{deployment}/create_flow_run", night)
+            until(lambda: wrote(1)(folder, address), lambda: over() or None)
+        fleet_work.whole_objects(folder)
+        with running("worker", command, root / "worker.log", given, hard=True) as over:
+            run = ask(address, f"deployments/{deployment}/create_flow_run", night)["id"]
+
+            def state() -> str:
+                return str(ask(address, f"flow_runs/{run}")["state"]["type"])
+
+            until(lambda: state() in ENDED, lambda: over() or None)
+            assert state() == "COMPLETED", ask(address, f"flow_runs/{run}")["state"]
+        found = fleet_work.objects(folder)
+        assert found == wanted, difference(found, wanted)
 
 
 def run(tally: Tally, root: Path, short: bool) -> None:
@@ -148,8 +233,8 @@ def run(tally: Tally, root: Path, short: bool) -> None:
     wanted = fleet_work.objects(folder)
     at_start(tally, root, wanted)
     if not short:
-        meanwhile(tally, root, wanted)
         killed(tally, root, wanted)
+        meanwhile(tally, root, wanted)
 
 
 ROW = Row(

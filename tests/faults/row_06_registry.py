@@ -63,9 +63,9 @@ def retrain(folder: str, k: int) -> list[str]:
 
 
 def check_registry(folder: str) -> None:
-    """No alias without files; what no version points to is found by sweep, and nothing else is."""
+    """No version without files; what no version points to is found by sweep, and nothing else is."""
     fleet = fleet_work.opened(folder)
-    fleet_work.aliases_have_files(fleet)
+    fleet_work.versions_have_files(fleet)
     registry = fleet.registry
     places = {p for info in registry.artifacts.list(registry.fleet) if (p := folder_of(info.key))}
     known = {
@@ -76,7 +76,7 @@ def check_registry(folder: str) -> None:
     swept = registry.sweep(now=datetime.now(UTC) + LATER, share=1.0, claim=True)
     assert set(swept.folders) == places - known, f"{swept} of {sorted(places - known)}"
     registry.sweep(dry_run=False, now=datetime.now(UTC) + LATER, share=1.0, claim=True)
-    fleet_work.aliases_have_files(fleet_work.opened(folder))
+    fleet_work.versions_have_files(fleet_work.opened(folder))
 
 
 def killed(tally: Tally, root: Path, short: bool) -> None:
@@ -123,7 +123,7 @@ def sweep_of_another(folder: str, later: Any) -> tuple[bool, list[str], str]:
     database.with_suffix(".kept").rename(database)
     fleet = fleet_work.opened(folder)
     after = {info.key for info in fleet.registry.artifacts.list()}
-    fleet_work.aliases_have_files(fleet)
+    fleet_work.versions_have_files(fleet)
     return True, [key for key in before if key not in after], said
 
 

@@ -75,7 +75,7 @@ def with_limit(folder: str, kind: str, limit: int) -> str:
 
 def settle(kind: str, folder: Path, after: State) -> None:
     fleet_work.whole_objects(folder)
-    fleet_work.aliases_have_files(fleet_work.opened(folder))
+    fleet_work.versions_have_files(fleet_work.opened(folder))
     WORK[kind](str(folder))
     found = state_of(str(folder))
     assert found.objects == after.objects, difference(found.objects, after.objects)

@@ -361,6 +361,18 @@ def test_doctor_finds_a_healthy_fleet_healthy(fleet):
     assert not list(folder.rglob("doctor-*")), "it leaves nothing behind"
 
 
+def test_doctor_says_when_what_mlflow_runs_was_changed(fleet):
+    [first, *_] = sorted(Path(fleet).parent.rglob("scoring.py"))
+    kept = first.read_bytes()
+    first.write_bytes(kept + b"import os\n")
+    try:
+        findings = json.loads(call("doctor", "-f", fleet, "--json").stdout)
+    finally:
+        first.write_bytes(kept)
+    [warned] = [f for f in findings if f["check"] == "registry" and f["state"] == "warn"]
+    assert "was changed after it was registered" in warned["says"] and "paano retrain" in warned["remedy"]
+
+
 def test_doctor_names_what_is_wrong_and_how_to_mend_it(tmp_path, monkeypatch):
     monkeypatch.setenv("PAANO_ALARM__BUDGET", "1")
     settings = fleets.settings_of(tmp_path, registry={"tracking_uri": "http://127.0.0.1:9"})

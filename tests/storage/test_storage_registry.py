@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import subprocess
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 
@@ -124,6 +125,25 @@ def test_nothing_in_a_version_is_a_pickle(local, models):
         [*expected, "model.json", "python_env.yaml", "requirements.txt", "scoring.py", owner]
     )
     assert "pickle" not in (folder / "MLmodel").read_text()
+
+
+@pytest.mark.parametrize("name", ["scoring.py", "requirements.txt", "MLmodel"])
+def test_a_change_of_what_mlflow_runs_is_seen_and_registering_again_mends_it(local, models, name):
+    version = local.register("a", models[0], alias="champion")
+    folder = local.artifacts.root / locate(local.artifacts, "plant", version)
+    names = ["MLmodel", "conda.yaml", "python_env.yaml", "requirements.txt", "scoring.py"]
+    pipe = f"cd '{folder}' && sha256sum {' '.join(names)} | sha256sum"  # as SECURITY.md says
+    said = subprocess.run(["sh", "-c", pipe], capture_output=True, text=True, check=True).stdout.split()[0]
+    assert version.tags["paano.pyfunc_digest"] == said
+    assert local.pyfunc_is_as_registered(version)
+    (folder / name).write_text((folder / name).read_text() + "# changed\n")
+    champion = local.champions()["a"]
+    assert not local.pyfunc_is_as_registered(champion)
+    assert local.fetch(champion), "our own flows do not run it"
+    local.register("a", models[0])
+    assert local.pyfunc_is_as_registered(local.champions()["a"])
+    (folder / name).unlink()
+    assert not local.pyfunc_is_as_registered(champion)
 
 
 def test_with_the_registry_down_the_last_champions_are_used_and_it_says_so(
