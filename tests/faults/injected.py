@@ -105,24 +105,34 @@ def nothing(number: int, name: str) -> None:
     """Only count."""
 
 
-def kill_at(k: int) -> Callable[[int, str], None]:
-    """End this process at the k-th moment, as `kill -9` does."""
+def _at(where: int | str, do: Callable[[str], None]) -> Callable[[int, str], None]:
+    """`do` at the moment of this number, or at the first of this name; 0: never.
+
+    Where threads work at once, moments have other numbers every time, and a name is surer.
+    """
+    done = False
 
     def act(number: int, name: str) -> None:
-        if number == k:
-            os.kill(os.getpid(), signal.SIGKILL)
+        nonlocal done
+        if not done and where in (number, name):
+            done = True
+            do(name)
 
     return act
 
 
-def fail_at(k: int) -> Callable[[int, str], None]:
-    """The k-th moment is a lost connection; before the call nothing was done, after it the answer is lost."""
+def kill_at(where: int | str) -> Callable[[int, str], None]:
+    """End this process at a moment, as `kill -9` does."""
+    return _at(where, lambda _: os.kill(os.getpid(), signal.SIGKILL))
 
-    def act(number: int, name: str) -> None:
-        if number == k:
-            raise lost(name)
 
-    return act
+def fail_at(where: int | str) -> Callable[[int, str], None]:
+    """A moment is a lost connection; before the call nothing was done, after it the answer is lost."""
+
+    def fail(name: str) -> None:
+        raise lost(name)
+
+    return _at(where, fail)
 
 
 def kill_moments(names: list[str]) -> list[int]:

@@ -11,7 +11,7 @@ from typing import Any
 
 _CONTEXT = multiprocessing.get_context("forkserver")
 _CONTEXT.set_forkserver_preload(["tests.faults.preloaded"])
-SECONDS = 300  # nothing here takes that long; a hang is a failure
+SECONDS = 900  # nothing here takes a third of it on a quiet machine; a hang is a failure
 
 
 class Died(Exception):

@@ -60,13 +60,13 @@ def prepare_one(fleet: Fleet, kind: str) -> None:
         fleet_work.as_version_01(fleet)
 
 
-def disturbed(folder: str, kind: str, how: str, k: int) -> tuple[list[str], set[tuple[str, str]]]:
-    """The work with a fault at the k-th moment (0: none); the moments, and the objects it wrote by name."""
-    fault = injected.begin({"fail": injected.fail_at, "SIGKILL": injected.kill_at}[how](k))
+def disturbed(folder: str, kind: str, how: str, where: int | str) -> tuple[list[str], set[tuple[str, str]]]:
+    """The work with a fault at a moment (0: none); the moments, and the objects it wrote by name."""
+    fault = injected.begin({"fail": injected.fail_at, "SIGKILL": injected.kill_at}[how](where))
     try:
         WORK[kind](folder)
     except PaanoError:
-        if not k:
+        if not where:
             raise  # an undisturbed run has no errors
     finally:
         injected.end()
@@ -104,10 +104,12 @@ def check_after_kill(folder: str, kind: str, known: set[tuple[str, str]], rows: 
     fleet_work.versions_have_files(fleet_work.opened(folder))
 
 
-def one(copy: str, kind: str, how: str, k: int, known: set[tuple[str, str]], after: State, rows: Any) -> None:
+def one(
+    copy: str, kind: str, how: str, where: int | str, known: set[tuple[str, str]], after: State, rows: Any
+) -> None:
     """One fault in a process of its own, then the checks and the rerun in another."""
     try:
-        in_process(disturbed, copy, kind, how, k)
+        in_process(disturbed, copy, kind, how, where)
         assert how == "fail", "it should have been killed"
     except Died as died:
         assert how == "SIGKILL" and died.code == -9, f"the process ended with {died.code}"
@@ -128,10 +130,12 @@ def difference(found: dict[str, Any], wanted: dict[str, Any]) -> str:
     return "; ".join(f"{key}: {found.get(key)!r} and not {wanted.get(key)!r}" for key in keys[:3])[:800]
 
 
-def few(every: list[int], names: list[str]) -> list[int]:
-    """Two moments for the short part: right after a version was made, or else two thirds on."""
-    made = [k for k in every if names[k - 1] == "after registry.create_model_version"]
-    return made[:1] or [every[2 * len(every) // 3]]
+MADE = "after registry.create_model_version"
+
+
+def few(every: list[int], names: list[str]) -> list[int | str]:
+    """A moment for the short part: right after a version was made, or else two thirds on."""
+    return [MADE] if MADE in names else [every[2 * len(every) // 3]]
 
 
 def run(tally: Tally, root: Path, short: bool) -> None:
@@ -147,10 +151,11 @@ def run(tally: Tally, root: Path, short: bool) -> None:
         shutil.rmtree(copy)
         moments = {"fail": injected.fail_moments(names), "SIGKILL": injected.kill_moments(names)}
         for how, every in moments.items():
-            for k in few(every, names) if short else every:
+            for where in few(every, names) if short else every:
                 shutil.copytree(source, copy)
-                with tally.trial(f"{how} in a {kind}", f"moment {k}, {names[k - 1]}"):
-                    one(str(copy), kind, how, k, known, after, rows)
+                name = where if isinstance(where, str) else f"moment {where}, {names[where - 1]}"
+                with tally.trial(f"{how} in a {kind}", name):
+                    one(str(copy), kind, how, where, known, after, rows)
                 shutil.rmtree(copy)
 
 

@@ -15,6 +15,8 @@ from tests.faults.row_01_every_call import difference
 from tests.faults.tally import Row, Tally
 
 LATER = timedelta(days=3)
+BETWEEN = [f"after {call}" for call in ("store.put", "registry.create_model_version")]
+BETWEEN.append("after registry.set_registered_model_alias")
 AWAY = ("after a training", "after a night", "after a cold start")
 
 
@@ -54,9 +56,9 @@ def away(tally: Tally, root: Path, when: str) -> None:
         assert objects_away == objects, difference(objects_away, objects)
 
 
-def retrain(folder: str, k: int) -> list[str]:
-    """Retrain, killed at the k-th moment."""
-    fault = injected.begin(injected.kill_at(k))
+def retrain(folder: str, where: int | str) -> list[str]:
+    """Retrain, killed at the moment of this number (0: none) or the first of this name."""
+    fault = injected.begin(injected.kill_at(where))
     fleet_work.train(fleet_work.opened(folder), 7)
     injected.end()
     return fault.names
@@ -89,15 +91,12 @@ def killed(tally: Tally, root: Path, short: bool) -> None:
         for n, name in enumerate(names, 1)
         if name in ("after store.put", "after placing a file") or name.startswith("after registry.")
     ]
-    words = ("store.put", "create_model_version", "set_registered_model_alias")
-    first = [
-        next(k for k in moments if names[k - 1] == f"after {w}" or names[k - 1].endswith(w)) for w in words
-    ]
-    for k in first if short else moments:
+    for where in BETWEEN if short else [*BETWEEN, *moments]:
         shutil.copytree(root / "first", folder)
-        with tally.trial("kills between upload, version, alias and metrics", f"moment {k}, {names[k - 1]}"):
+        name = where if isinstance(where, str) else f"moment {where}, {names[where - 1]}"
+        with tally.trial("kills between upload, version, alias and metrics", name):
             try:
-                in_process(retrain, str(folder), k)
+                in_process(retrain, str(folder), where)
                 raise AssertionError("it was not killed")
             except Died as died:
                 assert died.code == -9, died

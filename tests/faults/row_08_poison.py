@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import io
-import json
+import logging
 import os
 import shutil
 from collections.abc import Callable
@@ -17,7 +17,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from flows.run.fleet import Fleet
-from flows.run.outcome import Outcome
+from flows.run.outcome import Outcome, attempt
+from flows.work.model.due import check_shard
+from flows.work.model.training import retrain_sensor
 from storage.history.paths import folder_of
 from storage.registry.places import locate
 from storage.window import Window
@@ -134,6 +136,15 @@ def poison_history(fleet: Fleet, kinds: list[str]) -> list[str]:
     return [f"bad-{kind}" for kind in kinds]
 
 
+def spoil_history(fleet: Fleet, spoilt: dict[str, str]) -> None:
+    """The history of sensors that have a champion, in place of what it learnt from. {sensor: kind}"""
+    for sensor, kind in spoilt.items():
+        folder = fleet.settings.folder / "history" / folder_of(sensor)
+        shutil.rmtree(folder)
+        folder.mkdir()
+        (folder / "part-0.parquet").write_bytes(HISTORY[kind]())
+
+
 def poison_places(fleet: Fleet) -> list[str]:
     """Objects that are no regular files."""
     root = fleet.settings.folder / "history"
@@ -220,9 +231,9 @@ def poison_model(fleet: Fleet, sensor: str, kind: str, name: str) -> None:
     )
 
 
-def prepare(root: Path, healthy: int, models: int) -> None:
-    """A fleet with champions for all, whose last sensors will get hostile ones."""
-    fleet_work.make(root / "first", sensors=healthy + models, days=8)
+def prepare(root: Path, sensors: int) -> None:
+    """A fleet with champions for all; the history or the champions of the last ones will be hostile."""
+    fleet_work.make(root / "first", sensors=sensors, days=8)
 
 
 def score_clean(folder: str) -> None:
@@ -230,17 +241,34 @@ def score_clean(folder: str) -> None:
 
 
 def score_poisoned(
-    folder: str, kinds: list[str], places: bool, entries: list[tuple[str, str, str]]
+    folder: str,
+    kinds: list[str],
+    places: bool,
+    spoilt: dict[str, str],
+    entries: list[tuple[str, str, str]],
 ) -> tuple[list[Outcome], list[str]]:
-    import logging
-
     logging.disable(logging.CRITICAL)
     fleet = fleet_work.opened(folder)
     bad = poison_history(fleet, kinds) + (poison_places(fleet) if places else [])
+    spoil_history(fleet, spoilt)
     for sensor, kind, name in entries:
         poison_model(fleet, sensor, kind, name)
     shutil.rmtree(fleet.registry.cache.folder)
     return fleet_work.score(fleet_work.opened(folder), NIGHT), bad
+
+
+def look_and_train(folder: str, sensors: list[str]) -> tuple[dict[str, str], list[Outcome]]:
+    """Who of all needs a new model, {sensor: why}; and what became of training `sensors`."""
+    logging.disable(logging.CRITICAL)
+    fleet = fleet_work.opened(folder)
+    champions = dict(fleet.registry.champions())
+    moment = fleet_work.moment(NIGHT + 1)
+    checks = check_shard(fleet, fleet_work.names_of(fleet), champions, moment)
+
+    def train_one(sensor: str) -> Outcome:
+        return retrain_sensor(fleet, sensor, moment, champions.get(sensor), "a test")
+
+    return {check.sensor: check.why for check in checks}, [attempt(train_one, sensor) for sensor in sensors]
 
 
 def rows_by_sensor(folder: Path) -> dict[str, pl.DataFrame]:
@@ -251,17 +279,25 @@ def rows_by_sensor(folder: Path) -> dict[str, pl.DataFrame]:
     return {str(key[0]): part for key, part in found.group_by("sensor")}
 
 
+def named(said: dict[str, Outcome], sensor: str) -> None:
+    """The sensor has an outcome; if it was not served, with a reason of ours."""
+    assert sensor in said, "it is not named"
+    text = said[sensor].text
+    assert said[sensor].state == "ok" or (said[sensor].reason and "unexpected" not in text), text
+
+
 def run(tally: Tally, root: Path, short: bool) -> None:
     healthy = 6 if short else 100
     kinds = list(HISTORY)[3::20] if short else list(HISTORY)
     every = model_kinds()[5::25] if short else model_kinds()
-    in_process(prepare, root, healthy, len(every))
+    in_process(prepare, root, healthy + len(every) + len(kinds))
     entries = [(f"s{healthy + n:02d}", kind, name) for n, (kind, name) in enumerate(every)]
+    spoilt = {f"s{healthy + len(every) + n:02d}": kind for n, kind in enumerate(kinds)}
     clean, poisoned = root / "clean", root / "poisoned"
     shutil.copytree(root / "first", clean)
     shutil.copytree(root / "first", poisoned)
     in_process(score_clean, str(clean))
-    outcomes, bad = in_process(score_poisoned, str(poisoned), kinds, not short, entries)
+    outcomes, bad = in_process(score_poisoned, str(poisoned), kinds, not short, spoilt, entries)
     said = {outcome.sensor: outcome for outcome in outcomes}
     want, have = rows_by_sensor(clean), rows_by_sensor(poisoned)
     for number in range(healthy):
@@ -270,18 +306,28 @@ def run(tally: Tally, root: Path, short: bool) -> None:
             assert said[name].state == "ok", said[name].text
             assert have[name].equals(want[name]), "its rows have changed"
     for name in bad:
-        with tally.trial("kinds of poisoned history", name):
-            assert name in said, "it is not named"
-            text = said[name].text
-            assert said[name].state == "ok" or (said[name].reason and "unexpected" not in text), text
+        with tally.trial("kinds of poisoned history of a new sensor", name):
+            named(said, name)
+    for name, kind in spoilt.items():
+        with tally.trial("kinds of poisoned history of a sensor with a model", kind):
+            named(said, name)
     for sensor, kind, name in entries:
         with tally.trial("kinds of hostile models and registry entries", f"{kind} {name}"):
             outcome = said[sensor]
             if outcome.state == "ok":  # harmless: then it is scored as ever
                 assert sensor in have and have[sensor].equals(want[sensor]), f"other rows: {outcome.text}"
             else:
-                assert outcome.reason and "unexpected" not in outcome.text, outcome.text
-    assert json.dumps(sorted(said)), "outcomes can be shown"
+                named(said, sensor)
+    sick = [*bad, *spoilt, *(sensor for sensor, _, _ in entries)]
+    looked, trained = in_process(look_and_train, str(poisoned), sick)
+    for name in said:
+        with tally.trial("looks whether a sensor needs a new model", name):
+            assert name in looked, "it was not looked at"
+            assert "unexpected" not in looked[name], looked[name]
+    tried = {outcome.sensor: outcome for outcome in trained}
+    for name in sick:
+        with tally.trial("trainings of poisoned sensors", name):
+            named(tried, name)
 
 
 ROW = Row(

@@ -34,7 +34,7 @@ MUTATIONS = [
         10,
     ),
     Mutation(
-        "a version and its alias come before its files",
+        "commit order: a version comes before its files",
         "storage/registry/registration.py",
         (
             ("        _upload(registry, place, files)\n", ""),
@@ -55,13 +55,25 @@ MUTATIONS = [
         8,
     ),
     Mutation(
-        "rows around a day whose history came late are not scored again",
+        "commit order: an object is written in its place, not beside it and renamed",
+        "storage/objects/local.py",
+        (
+            (
+                "                _write_and_place(self.aside / name, path, data)\n",
+                "                path.parent.mkdir(parents=True, exist_ok=True)\n"
+                "                path.write_bytes(data)\n",
+            ),
+        ),
+        7,
+    ),
+    Mutation(
+        "the tail of a day is not scored again when the next day is in, nor are rows around late data",
         "flows/work/night/rows.py",
         (("_inside(both, rescore) | _outside(both)", "_inside(both, rescore)"),),
         2,
     ),
     Mutation(
-        "events are committed before scores are read",
+        "commit order: events are committed and scores are not",
         "flows/work/night/night.py",
         (("fleet.scores.update(", "(lambda *_: None)("),),
         1,

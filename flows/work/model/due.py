@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import math
+import traceback
 from dataclasses import asdict, dataclass, field
 from datetime import date, datetime, timedelta
 from typing import Any
@@ -21,6 +23,8 @@ from paano.model import PaAno
 from paano.status import Status
 from storage.registry.registry import Version
 from storage.window import Window
+
+log = logging.getLogger("paano.flows")
 
 COLUMNS = ["sensor", "ts", "score", "status", "model_version"]
 
@@ -71,6 +75,9 @@ def check_shard(
         except Transient:
             raise
         except PaanoError as error:  # a damaged champion is a reason to train a new one
+            checks.append(Check(sensor, [failed(sensor, error).text], "retrain"))
+        except Exception as error:  # whatever one model raises is about that sensor only
+            log.error("%s: looking whether it needs a new model:\n%s", sensor, traceback.format_exc())
             checks.append(Check(sensor, [failed(sensor, error).text], "retrain"))
     if asked:
         checks = [Check(c.sensor, ["asked for", *c.reasons], c.advice, c.figures) for c in checks]
