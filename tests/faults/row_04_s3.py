@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import shutil
 from pathlib import Path
 
 from flows.run.fleet import Fleet, open_fleet
+from flows.run.outcome import Outcome
 from flows.settings.fleet_file import Settings
 from paano.errors import PaanoError
 from storage.objects.store import open_store
@@ -56,19 +58,21 @@ def check(tally: Tally, case: str, fleet: Fleet, whole: Fleet, wanted: Fleet, ba
     """Score the nights beside the faults: who was served, and no wrong row; then a rerun mends the rest."""
     kinds, share = CASES[case]
     bad.kinds, bad.share, bad.wrong = kinds, share, 0
-    try:
-        outcomes = [o for n in NIGHTS for o in fleet_work.patiently_score(fleet, n)]
-    except PaanoError as error:
-        outcomes, stopped = [], str(error)
-    else:
-        stopped = ""
+    by_night: dict[int, list[Outcome]] = {}
+    stopped: dict[int, str] = {}
+    for number in NIGHTS:
+        try:
+            by_night[number] = fleet_work.patiently_score(fleet, number)
+        except PaanoError as error:
+            by_night[number], stopped[number] = [], str(error)
+    outcomes = [outcome for some in by_night.values() for outcome in some]
     wrong, bad.share = bad.wrong, 0.0
     names = fleet_work.names_of(wanted)
     served = sum(o.state == "ok" for o in outcomes)
     nights = len(names) * len(NIGHTS)
     span = fleet_work.everything(whole)
     expected = {(r["sensor"], r["ts"]): r for r in wanted.scores.read_many(None, span).iter_rows(named=True)}
-    found = whole.scores.read_many(None, span).iter_rows(named=True)
+    found = list(whole.scores.read_many(None, span).iter_rows(named=True))
     kind = f"sensor nights with {case}"
     with tally.trial(kind, "no wrong rows"):
         for row in found:
@@ -76,14 +80,22 @@ def check(tally: Tally, case: str, fleet: Fleet, whole: Fleet, wanted: Fleet, ba
             provisional = row["status"] in ("provisional", "no_data", "no_model")
             assert provisional or row == true, f"a wrong row: {row} and not {true}"
     if "listing" in case and case != "stale listings":
-        with tally.trial(kind, "an empty listing is said"):
-            lost = nights - served
-            assert served == nights or stopped or all(o.state != "ok" or o.reason == "" for o in outcomes)
-            tally.notes.append(f"{case}: {wrong} of them, {lost} of {nights} sensor nights wait for a rerun")
+        with tally.trial(kind, "whoever has no scores is named", count=nights):
+            scored = {(r["sensor"], r["ts"].date()) for r in found if r["score"] is not None}
+            lost = 0
+            for number, name in itertools.product(NIGHTS, names):
+                if (name, fleet_work.day(number)) not in scored and number not in stopped:
+                    lost += 1
+                    [said] = [o for o in by_night[number] if o.sensor == name]
+                    assert said.reason, f"{name} on day {number}: {said.text}, and there are no scores"
+            tally.notes.append(
+                f"{case}: {wrong} of them; {lost} of {nights} sensor nights without scores, each named, "
+                f"{len(stopped)} of {len(NIGHTS)} nights refused as a whole; all there after a rerun"
+            )
     else:
         floor = 1.0 if share <= 0.05 or case == "stale listings" else 0.99
         with tally.trial(kind, "who was served", count=nights):
-            assert not stopped, stopped
+            assert not stopped, str(stopped)
             unserved = [o for o in outcomes if o.state != "ok"]
             assert served >= floor * nights, f"{served} of {nights}: {unserved[0].text if unserved else ''}"
             assert all(o.reason for o in unserved), "somebody is not named"
