@@ -11,7 +11,7 @@ export DO_NOT_TRACK = 1
 export RAY_USAGE_STATS_ENABLED = 0
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
-.PHONY: chromium screenshots setup demo demo-s3 test test-all lint docs faults accuracy clean-demo help
+.PHONY: chromium screenshots setup demo demo-s3 test test-all lint docs faults audit accuracy clean-demo help
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -60,6 +60,12 @@ screenshots: setup chromium ## the pictures that README and docs show, from the 
 
 faults: setup ## everything that is tried to break it: the table of docs/faults.md, about half an hour
 	$(PY) -m tests.faults
+
+# Apart from .venv: the scanner's own packages must not move ours. --strict: what could not be looked up is an error.
+audit: ## look for known weaknesses of the pinned packages; it asks pypi.org
+	$(PYTHON) -m venv .audit
+	.audit/bin/python -m pip install -q pip-audit
+	.audit/bin/pip-audit --strict --no-deps --disable-pip -r constraints.txt
 
 accuracy: setup ## VUS-PR per file on the TSB-AD tuning split, for untrained, light and paper
 	$(PY) -m benchmarks.accuracy

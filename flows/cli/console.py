@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.text import Text
 from typer.core import TyperGroup
 
-from flows.pages.escape import json_line, plain
+from flows.pages.escape import json_line, one_line, plain
 from paano.errors import ConfigError, PaanoError, RunFailed, UnknownSensor
 from storage.secrets import clean
 
@@ -149,7 +149,9 @@ def table(
     from rich.table import Table
 
     names = list(columns or dict.fromkeys(name for row in rows for name in row))
-    view = Table(title=title, title_justify="left", title_style="bold", header_style="bold", expand=False)
+    view = Table(
+        title=one_line(title), title_justify="left", title_style="bold", header_style="bold", expand=False
+    )
     for name in names:
         numeric = all(isinstance(row.get(name), int | float | None) for row in rows)
         view.add_column(
@@ -165,7 +167,7 @@ def _cell(value: Any) -> str:
         return ""
     if isinstance(value, float):
         return f"{value:.3g}"
-    return str(value)
+    return one_line(value)
 
 
 def parse_day(text: str) -> str:

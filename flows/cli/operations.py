@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from flows.cli.console import Commands, Debug, File, Json, load, load_fleet, print_json, screen, table
+from flows.pages.escape import one_line
 
 if TYPE_CHECKING:
     from storage.operations.verdicts import GivenVerdict
@@ -195,4 +196,4 @@ def _show(said: list[GivenVerdict], as_json: bool) -> None:
         )
     else:
         for one in said:
-            screen.print(f"{one.sensor} {one.start:%Y-%m-%d %H:%M}: {one.verdict}")
+            screen.print(f"{one_line(one.sensor)} {one.start:%Y-%m-%d %H:%M}: {one.verdict}")

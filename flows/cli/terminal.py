@@ -12,7 +12,7 @@ import polars as pl
 from rich.text import Text
 
 from flows.cli.console import screen, table
-from flows.pages.escape import plain
+from flows.pages.escape import one_line
 
 if TYPE_CHECKING:
     from flows.pages.views import EventRow
@@ -61,7 +61,7 @@ def draw_sensor(reading: Reading, scores: pl.DataFrame, events: Sequence[EventRo
         values = reading.values[:, column]
         known = values[np.isfinite(values)]
         low, high = (float(known.min()), float(known.max())) if len(known) else (0.0, 1.0)
-        screen.print(Text(plain(reading.channels[column]), "bold"))
+        screen.print(Text(one_line(reading.channels[column]), "bold"))
         for number, line in enumerate(braille(values, width, HEIGHT)):
             edge = f"{high:.4g}" if number == 0 else f"{low:.4g}" if number == HEIGHT - 1 else ""
             screen.print(painted(f"{edge:>{MARGIN - 1}} ", line, red))

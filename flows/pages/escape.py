@@ -21,6 +21,11 @@ def plain(text: object) -> str:
     return _UNSEEN.sub(lambda found: _spelled(found[0]), str(text))
 
 
+def one_line(text: object) -> str:
+    """`plain` on one line: an id with a line feed in it cannot add a line of its own to a table."""
+    return plain(text).replace("\n", "\\n").replace("\t", "\\t")
+
+
 def markdown(text: object) -> str:
     """Text that Markdown shows as it is: in a paragraph, a list and a cell of a table."""
     return _MARKDOWN.sub(r"\\\1", " ".join(plain(text).split()))

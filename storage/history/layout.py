@@ -134,7 +134,7 @@ class HistoryLayout:
         found: dict[str, Found] = {}
         wide = self.span(window)
         for place in self.places(sensor, window):
-            if is_parquet(place):
+            if is_parquet(self.path):  # not `place`: a sensor may be called pump.parquet
                 found[place] = Found(place)
                 continue
             for info in store.list(place):

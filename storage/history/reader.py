@@ -424,7 +424,7 @@ def write_history(
     for key, part in rows.partition_by(["_date", *by_sensor], as_dict=True).items():
         day = Window.day(key[0])
         place = layout.places(key[1] if by_sensor else None, Window(day.start, day.end))[0]
-        if not is_parquet(place):
+        if not is_parquet(layout.path):
             place += "/part-0000.parquet" if layout.dated else f"/date={key[0].isoformat()}/part-0000.parquet"
         part = part.drop("_date", *by_sensor).sort(
             by=layout.time if by_sensor else [layout.sensor, layout.time]

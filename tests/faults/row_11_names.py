@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from pathlib import Path
 
-from flows.pages.escape import plain
+import numpy as np
+import polars as pl
+
+from flows.pages.escape import one_line
 from flows.run.fleet import open_fleet
 from flows.settings.fleet_file import Settings
 from paano.errors import PaanoError
+from storage.history.paths import folder_of, sensor_of
+from storage.history.reader import HistoryLayout, write_history
 from tests.faults import fleet_work
 from tests.faults.existing import run_tests
 from tests.faults.processes import in_process
 from tests.faults.tally import Row, Tally
 
+START = fleet_work.fleets.START
 NAMES = [
     "../../x",
     "..",
@@ -123,12 +130,32 @@ SETTINGS = [
 ]
 
 
-def score_names(folder: Path, names: list[str]) -> tuple[dict[str, str], list[str], list[str]]:
+def write_names(settings: Settings, names: list[str]) -> None:
+    """A history for each of the names: a folder each, or all in long tables."""
+    if settings.history.layout == "sensor":
+        for number, name in enumerate(names):
+            fleet_work.fleets.write_sensor(settings, name, fleet_work.signal(number % 2, 8))
+        return
+    parts = [fleet_work.signal(number % 2, 8)[:, 0] for number in range(len(names))]
+    stamps = pl.datetime_range(
+        START, interval="30m", end=START + timedelta(days=8), closed="left", eager=True
+    )
+    frame = pl.DataFrame(
+        {
+            "ts": pl.concat([stamps] * len(names)),
+            "sensor": [name for name, values in zip(names, parts, strict=True) for _ in values],
+            "c0": np.concatenate(parts),
+        }
+    )
+    write_history(settings.place(settings.history.url), frame, HistoryLayout(kind="long"))
+
+
+def score_names(folder: Path, layout: str, names: list[str]) -> tuple[dict[str, str], list[str], list[str]]:
     """Two nights of sensors with these names; outcomes, whom the registry knows, and what lies outside."""
-    settings = fleet_work.fleets.settings_of(folder / "fleet", **fleet_work.CHANGES)
+    changes = {**fleet_work.CHANGES, "history": {**fleet_work.CHANGES["history"], "layout": layout}}
+    settings = fleet_work.fleets.settings_of(folder / "fleet", **changes)
     fleet_work.fleets.new_registry(settings)
-    for number, name in enumerate(names):
-        fleet_work.fleets.write_sensor(settings, name, fleet_work.signal(number % 3, 8))
+    write_names(settings, names)
     fleet = open_fleet(settings)
     outcomes = fleet_work.score(fleet, 5)
     outcomes = fleet_work.score(open_fleet(settings), 6)
@@ -140,17 +167,23 @@ def score_names(folder: Path, names: list[str]) -> tuple[dict[str, str], list[st
 
 
 def run(tally: Tally, root: Path, short: bool) -> None:
-    names = NAMES[::9] if short else NAMES
-    said, known, outside = in_process(score_names, root, names)
-    for name in names:
-        with tally.trial("names through history, registry, scores and events", repr(name)[:60]):
-            assert name in said, "it was not seen"
-            assert said[name].startswith("ok"), said[name]
-            assert name in known, "the registry does not give it back"
-            shown = plain(name)
-            assert not any(c < " " or "\x7f" <= c < "\xa0" for c in shown), "a control character is shown"
-    with tally.trial("looks outside the fleet's folder"):
-        assert not outside, outside
+    for layout in ("sensor", "long"):
+        names = (NAMES[::9] if layout == "sensor" else NAMES[5::20]) if short else NAMES
+        folder = root / layout
+        folder.mkdir()
+        said, known, outside = in_process(score_names, folder, layout, names)
+        where = "folders" if layout == "sensor" else "long tables"
+        for name in names:
+            with tally.trial(f"names in {where} through registry, scores and events", repr(name)[:60]):
+                # A name too long for a folder is shortened there, and the folder's name is the id.
+                name = sensor_of(folder_of(name)) if layout == "sensor" else name
+                assert name in said, "it was not seen"
+                assert said[name].startswith("ok"), said[name]
+                assert name in known, "the registry does not give it back"
+                shown = one_line(name)
+                assert not any(c < " " or "\x7f" <= c < "\xa0" for c in shown), "a control character is shown"
+        with tally.trial("looks outside the fleet's folder", where):
+            assert not outside, outside
     for values in SETTINGS:
         with tally.trial("hostile settings", str(values)[:70]):
             try:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-from flows.pages.escape import json_line, json_script, markdown, markdown_code, plain
+from flows.pages.escape import json_line, json_script, markdown, markdown_code, one_line, plain
 
 
 @given(st.text())
@@ -17,6 +17,11 @@ def test_plain_text_has_no_character_that_a_terminal_obeys(text):
     shown = plain(text)
     assert all(c in "\n\t" or ord(c) >= 32 for c in shown)
     assert not any(0x7F <= ord(c) < 0xA0 for c in shown)
+
+
+@given(st.text())
+def test_a_cell_of_a_table_is_one_line_whatever_is_in_it(text):
+    assert all(ord(c) >= 32 for c in one_line(text)) and len(one_line(text).splitlines()) <= 1
 
 
 def test_plain_text_is_left_alone():
