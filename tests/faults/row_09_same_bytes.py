@@ -14,6 +14,7 @@ from flows.run.fleet import fix_shards, open_fleet
 from flows.settings.fleet_file import Settings
 from storage.tables.day_table import members_of
 from tests.faults import fleet_work
+from tests.faults.existing import run_tests
 from tests.faults.processes import in_process
 from tests.faults.row_01_every_call import difference
 from tests.faults.tally import Row, Tally
@@ -153,6 +154,12 @@ def run(tally: Tally, root: Path, short: bool) -> None:
                 shutil.rmtree(copy)
             assert found["thrice"] == found["nights"], difference(found["thrice"], found["nights"])
             assert found["backfill"] == found["nights"], difference(found["backfill"], found["nights"])
+    if not short:
+        run_tests(
+            tally,
+            "tests of which day a run scores, over every change of the clocks of every zone",
+            "tests/flows/test_flows_days.py",
+        )
 
 
 ROW = Row(
