@@ -63,7 +63,7 @@ def server(home: Path, port: int) -> Iterator[None]:
                 return False
             return True
 
-        wait_for("Prefect", ready, over)
+        wait_for("Prefect", ready, over, WHOLE)
         yield
 
 
