@@ -33,8 +33,8 @@ def score(fleet_file: str = "", day: str = "", sensors: list[str] | None = None)
     night = date.fromisoformat(day) if day else day_before_now(settings)
     fleet = run_fleet(settings)
     names = choose_sensors(fleet, sensors)
-    champions = fleet.registry.champions(names)
-    absent = absent_sensors(fleet, fleet.registry.champions()) if not sensors else []
+    champions = fleet.registry.champions(names if sensors else None)
+    absent = absent_sensors(fleet, champions) if not sensors else []
     if day:
         refuse_after_the_data(fleet, names, night, champions)
     outcomes = score_fleet("score", fleet, names, champions, [night], catch_up=True)
@@ -47,4 +47,4 @@ def score(fleet_file: str = "", day: str = "", sensors: list[str] | None = None)
     notes += after_nights(fleet, touched, night)
     about, facts = Window.day(night).start, {"day": night.isoformat()}
     report = Report("score", f"{night}", outcomes, about, bool(sensors), notes, facts)
-    return finish(report, settings, night)
+    return finish(report, settings, night, None if sensors else champions)

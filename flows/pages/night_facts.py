@@ -75,11 +75,18 @@ class NightFacts:
     recent: list[EventRow]  # of the nights before too, the most severe first
 
 
-def gather_night(fleet: Fleet, day: date, notes: Iterable[str] = ()) -> NightFacts:
-    """Read what there is to say about the night of `day`; `notes` are those of the run that just ended."""
+def gather_night(
+    fleet: Fleet, day: date, notes: Iterable[str] = (), champions: Mapping[str, Version] | None = None
+) -> NightFacts:
+    """Read what there is to say about the night of `day`.
+
+    Args:
+        notes: of the run that just ended.
+        champions: of all sensors, if they are known; else the registry is asked.
+    """
     window = day_window(fleet.settings, day)
     catalog = fleet.history.sensors()
-    champions = fleet.registry.champions(catalog.sensors)
+    champions = fleet.registry.champions(catalog.sensors) if champions is None else champions
     recent = events(fleet, window.widen(before=timedelta(days=USUAL)))
     tonight = [event for event in recent if event.during(window)]
     scored = fleet.scores.read_many(catalog.sensors, window, ["sensor", "ts", "status"])

@@ -27,6 +27,7 @@ from flows.run.outcome import State
 from paano.errors import PaanoError
 from storage.history.reader import Reading
 from storage.objects.store import open_store
+from storage.registry.registry import Version
 from storage.window import Window
 
 BINS = 90  # of a small picture, two values each
@@ -50,6 +51,7 @@ def write_report(
     day: date,
     notes: Iterable[str] = (),
     out: str = "",
+    champions: Mapping[str, Version] | None = None,
 ) -> Written:
     """Write the report of the night of `day`, and the pages of its worst sensors beside it.
 
@@ -58,9 +60,10 @@ def write_report(
         day: the night.
         notes: of the run that just ended.
         out: folder or URL to write to instead of `report.url`, or a file that ends in `.html`.
+        champions: of the whole fleet, if they are known; else the registry is asked.
     """
     settings = fleet.settings
-    facts = gather_night(fleet, day, notes)
+    facts = gather_night(fleet, day, notes, champions)
     chosen = list(dict.fromkeys(event.sensor for event in facts.events))[: settings.report.sensors]
     week = facts.window.widen(before=timedelta(days=2))
 
@@ -232,7 +235,12 @@ def small(values: np.ndarray) -> np.ndarray:
     return out.ravel()
 
 
-def report_of_run(fleet: Fleet, day: date, notes: Iterable[str] = ()) -> tuple[Written | None, str]:
+def report_of_run(
+    fleet: Fleet,
+    day: date,
+    notes: Iterable[str] = (),
+    champions: Mapping[str, Version] | None = None,
+) -> tuple[Written | None, str]:
     """The report at the end of a scoring run, and a note about it.
 
     A night that was scored stays scored when its report cannot be written: then the note says why.
@@ -240,7 +248,7 @@ def report_of_run(fleet: Fleet, day: date, notes: Iterable[str] = ()) -> tuple[W
     if not fleet.settings.report.url:
         return None, ""
     try:
-        written = write_report(fleet, day, notes)
+        written = write_report(fleet, day, notes, champions=champions)
     except PaanoError as error:
         return None, f"the report of {day} could not be written: {error}"
     return written, f"the report of {day}: {written.link}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import date, datetime
 from typing import Any
@@ -18,6 +19,7 @@ from flows.settings.fleet_file import Settings
 from paano.errors import ObjectMissing, RunFailed
 from storage.keys import model_name
 from storage.objects.store import open_store
+from storage.registry.registry import Version
 from storage.secrets import public
 from storage.tables.runs import RunRow, RunStore
 from storage.window import Window
@@ -61,10 +63,15 @@ class Report:
         }
 
 
-def finish(report: Report, settings: Settings, night: date | None = None) -> Report:
+def finish(
+    report: Report,
+    settings: Settings,
+    night: date | None = None,
+    champions: Mapping[str, Version] | None = None,
+) -> Report:
     """Publish the report; RunFailed if more sensors failed than `run.tolerated_failures` allows.
 
-    With `night`, the page about that night is written too.
+    With `night`, the page about that night is written too; `champions` are those of the whole fleet.
     """
     # slow to import, and `paano status` reads outcomes without it
     from prefect.artifacts import create_markdown_artifact, create_table_artifact
@@ -72,7 +79,7 @@ def finish(report: Report, settings: Settings, night: date | None = None) -> Rep
     rows = sorted(report.outcomes, key=badness)
     keep(report, settings)
     if night is not None:
-        report = with_night_report(report, settings, night)
+        report = with_night_report(report, settings, night, champions)
     create_table_artifact(
         table=[_flat(outcome) for outcome in rows[:SHOWN]],
         key=artifact_key(settings.fleet.name, report.flow, "outcomes"),
@@ -93,14 +100,16 @@ def finish(report: Report, settings: Settings, night: date | None = None) -> Rep
     return report
 
 
-def with_night_report(report: Report, settings: Settings, night: date) -> Report:
+def with_night_report(
+    report: Report, settings: Settings, night: date, champions: Mapping[str, Version] | None = None
+) -> Report:
     """Write the page about `night`, link it in Prefect, and say in the notes where it is or why it is not."""
     from prefect.artifacts import create_link_artifact
 
     from flows.pages.night_report import report_of_run
     from flows.run.fleet import run_fleet
 
-    written, note = report_of_run(run_fleet(settings), night, report.notes)
+    written, note = report_of_run(run_fleet(settings), night, report.notes, champions)
     if written is not None:
         create_link_artifact(
             link=written.link,
