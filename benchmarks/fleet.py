@@ -247,7 +247,7 @@ def register(fleet: Any, names: list[str], models: list[Any], step: timedelta, b
         number, name = item
         model = models[number % len(models)]
         past = Reading(name, begin, step, np.zeros((2, 1)), ["c0"])
-        facts = facts_of(past, "trained")
+        facts = facts_of(past, "trained", model.config)
         save_version(
             fleet,
             model,

@@ -1,3 +1,3 @@
-"""Telling people: which message goes out when (`rules.py`), what it says (`message.py`), where it goes
+"""Telling people: what there is to say (`compose.py`) and how it reads (`message.py`), where it goes
 (`targets.py`), and that it goes once (`send.py`, with `storage/operations/sent.py`).
 """

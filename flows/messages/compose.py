@@ -16,14 +16,13 @@ from flows.run.known import zone_name
 from flows.run.outcome import Outcome
 from flows.settings.fleet_file import Settings
 
-ENDED = 1_000  # the last step of an incident
 MEMBERS = 12  # named in a message
 SILENT = ("silent", "stuck")
 
 
 def step_of(severity: float, ended: bool) -> int:
-    """The step an incident is in: a message is sent again only for a later one."""
-    return ENDED if ended else max(0, math.floor(severity))
+    """The step an incident is in: a message is sent again only for a later one. Odd: it has ended."""
+    return 2 * max(0, math.floor(severity)) + ended
 
 
 def zone_of(settings: Settings) -> ZoneInfo:
@@ -119,10 +118,10 @@ def digest_message(settings: Settings, night: date, messages: Sequence[Message])
 
 def night_messages(
     settings: Settings, incidents: pl.DataFrame, known_until: datetime, since: datetime
-) -> list[tuple[Message, int, dict[str, Any]]]:
-    """Messages about incidents that were not over before `since`: message, step and row of each."""
+) -> list[tuple[Message, int]]:
+    """Messages about incidents that were not over before `since`, each with its step."""
     found = []
     for row in incidents.filter(pl.col("end") >= since).iter_rows(named=True):
         ended = has_ended(row, known_until, settings.notify.ended_after)
-        found.append((incident_message(settings, row, ended), step_of(row["severity"] or 0.0, ended), row))
+        found.append((incident_message(settings, row, ended), step_of(row["severity"] or 0.0, ended)))
     return found

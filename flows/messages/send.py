@@ -9,26 +9,27 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Callable, Iterable
-from datetime import datetime, timedelta
+from collections.abc import Callable, Iterable, Sequence
+from datetime import UTC, date, datetime, timedelta
 from fnmatch import fnmatchcase
 from typing import Any
 
-from flows.messages.compose import zone_of
+from flows.messages.compose import digest_message, zone_of
 from flows.messages.message import About, Message
 from flows.messages.targets import Alertmanager, Apprise, NotDelivered, PrefectEvents, Target, Webhook
 from flows.run.fleet import storage_options
 from flows.settings.fleet_file import Settings
 from flows.settings.notify import TargetSettings
-from paano.errors import ConfigError, PaanoError, Transient
+from paano.errors import ConfigError, PaanoError
 from storage.objects.store import open_store
-from storage.operations.sent import OTHER, SentStore, Waiting
+from storage.operations.sent import OTHER, Record, SentStore, Waiting
 from storage.window import Window
 
 log = logging.getLogger("paano.flows")
 
 BACK_OFF = (1.0, 5.0, 15.0)  # seconds before each further try of a target; the last one repeats
 PREFECT = "prefect"
+DAY = timedelta(days=1)
 
 
 def open_sent(settings: Settings) -> SentStore:
@@ -109,53 +110,100 @@ def is_quiet(settings: Settings, now: datetime) -> bool:
 
 def offer(settings: Settings, message: Message, now: datetime, step: int = 0) -> int:
     """Put a message among those that wait, for every target that wants it; for how many it was new."""
-    sent = open_sent(settings)
-    subject = (
-        message.key.rpartition("/")[0] if message.about in (About.INCIDENT, About.SILENCE) else message.key
-    )
-    facts = {
+    return Offers(settings, now).offer(message, step)
+
+
+class Offers:
+    """What a run has to say. What is known of earlier messages is read once for all of them."""
+
+    def __init__(self, settings: Settings, now: datetime) -> None:
+        self.settings, self.now, self.sent = settings, now, open_sent(settings)
+        self._known: dict[tuple[str, str], list[Record]] = {}
+
+    def offer(self, message: Message, step: int = 0) -> int:
+        """Put `message` among those that wait, for every target that wants it; for how many it was new.
+
+        Targets with a digest are told of incidents in `offer_digests`.
+        """
+        offered = 0
+        for name in target_names(self.settings):
+            rule = self.settings.notify.targets.get(name)
+            if rule is None or (wanted(rule, message) and not (rule.digest and message.start)):
+                waiting = self._waiting(name, message, step)
+                offered += waiting is not None and self.sent.offer(waiting, self.now)
+        return offered
+
+    def offer_digests(self, found: Sequence[tuple[Message, int]], night: date) -> None:
+        """One message about all that is new to it, for each target with a digest.
+
+        What is found after the digest of a night went out is in that of the next.
+        """
+        for name, rule in self.settings.notify.targets.items():
+            if not rule.digest:
+                continue
+            mine = [(one, step) for one, step in found if wanted(rule, one)]
+            new = [(one, part) for one, step in mine if (part := self._waiting(name, one, step))]
+            digest = digest_message(self.settings, night, [one for one, _ in new])
+            if digest is None:
+                continue
+            waiting = Waiting(name, digest.key, 0, digest.to_dict(), OTHER, _facts(digest))
+            if self.sent.offer(waiting, self.now):
+                for _, part in new:
+                    self.sent.told(part, self.now)
+
+    def _waiting(self, target: str, message: Message, step: int) -> Waiting | None:
+        """`message` for `target`, under the subject that the same incident had before; None: nothing new.
+
+        The id of an incident changes when an earlier event joins it, or when its first row turns out to lie a
+        few rows earlier or later. One of the same group that overlaps it is the same.
+        """
+        if message.start is None:
+            return Waiting(target, message.key, step, message.to_dict(), OTHER, _facts(message))
+        subject, facts = message.key.rpartition("/")[0], _facts(message)
+        folder = message.start.date().isoformat()
+        last = message.end or message.start
+        near = [
+            (day, known)
+            for day in Window(message.start - DAY, last + DAY).days()
+            for known in self._records(target, day.isoformat())
+        ]
+        same = [(day, known) for day, known in near if known.subject == subject]
+        for day, known in same or [(day, known) for day, known in near if _is_same(known, message)]:
+            if message.end and known.step % 2 == 0:  # it ended: told even if it became less severe
+                step = max(step, known.step + 1)
+            if known.step >= step:
+                return None
+            subject, folder = known.subject, day.isoformat()
+            if known.facts.get("start"):
+                facts["start"] = min(known.facts["start"], facts["start"])
+            break
+        return Waiting(target, subject, step, message.to_dict(), folder, facts)
+
+    def _records(self, target: str, folder: str) -> list[Record]:
+        if (target, folder) not in self._known:
+            self._known[target, folder] = self.sent.records(target, folder)
+        return self._known[target, folder]
+
+
+def _facts(message: Message) -> dict[str, str]:
+    """What is kept of a message, to know its incident again."""
+    start, end = message.start, message.end or message.start
+    return {
         "about": str(message.about),
         "group": message.group,
-        "start": message.start.isoformat() if message.start else "",
-        "end": (message.end or message.start).isoformat() if message.start else "",
+        "start": start.astimezone(UTC).isoformat() if start else "",
+        "end": end.astimezone(UTC).isoformat() if end else "",
     }
-    folder = message.start.date().isoformat() if message.start else OTHER
-    offered = 0
-    for name in target_names(settings):
-        rule = settings.notify.targets.get(name)
-        if rule is not None and message.about is not About.DIGEST:
-            if not wanted(rule, message) or (rule.digest and message.start):
-                continue
-        elif message.about is About.DIGEST and not (rule and rule.digest):
-            continue
-        waiting = Waiting(name, subject, step, message.to_dict(), folder, facts)
-        offered += sent.offer(_as_known(sent, waiting, message), now)
-    return offered
 
 
-def _as_known(sent: SentStore, waiting: Waiting, message: Message) -> Waiting:
-    """The message under the subject that the same incident had before.
-
-    The id of an incident changes when an earlier event joins it, or when its first row turns out to lie a few
-    rows earlier or later. One of the same group that overlaps it is the same.
-    """
-    if message.start is None:
-        return waiting
-    first, last = message.start - timedelta(days=1), (message.end or message.start) + timedelta(days=1)
-    for day in Window(first, last).days():
-        for known in sent.records(waiting.target, day.isoformat()):
-            if known.subject == waiting.subject:
-                return waiting
-            same = known.facts.get("group") == message.group and known.facts.get("about") == message.about
-            if not same or not known.facts.get("start"):
-                continue
-            start, end = (datetime.fromisoformat(known.facts[name]) for name in ("start", "end"))
-            if start <= (message.end or message.start) and end >= message.start:
-                facts = {**waiting.facts, "start": min(start, message.start).isoformat()}
-                return Waiting(
-                    waiting.target, known.subject, waiting.step, waiting.message, day.isoformat(), facts
-                )
-    return waiting
+def _is_same(known: Record, message: Message) -> bool:
+    """Whether a record is about an incident that overlaps the one of `message`, in the same group."""
+    if message.start is None or not known.facts.get("start"):
+        return False
+    if known.facts.get("group") != message.group or known.facts.get("about") != message.about:
+        return False
+    start, end = (datetime.fromisoformat(known.facts[name]) for name in ("start", "end"))
+    return start <= (message.end or message.start) and end >= message.start
 
 
 def deliver_waiting(
@@ -165,13 +213,18 @@ def deliver_waiting(
     sent, delivered, notes = open_sent(settings), 0, []
     quiet = is_quiet(settings, now)
     for name in target_names(settings):
+        problem: PaanoError | None = None
         try:
             waiting = [one for one in sent.waiting(name) if not quiet or _urgent(settings, name, one)]
             if waiting:
-                delivered += _deliver(settings, sent, open_target(settings, name), waiting, now, sleep)
-        except (NotDelivered, ConfigError) as error:
-            notes.append(f"{error}; it waits for the next run or `paano notify`")
-            log.warning("%s", error)
+                target = open_target(settings, name)
+                taken, problem = _deliver(settings, sent, target, waiting, now, sleep)
+                delivered += taken
+        except ConfigError as error:
+            problem = error
+        if problem is not None:
+            notes.append(f"{problem}; it waits for the next run or `paano notify send`")
+            log.warning("%s", problem)
     return delivered, notes
 
 
@@ -188,19 +241,26 @@ def _deliver(
     waiting: Iterable[Waiting],
     now: datetime,
     sleep: Callable[[float], Any],
-) -> int:
-    delivered = 0
-    for one in waiting:
-        if not sent.claim(one, now):
+) -> tuple[int, NotDelivered | None]:
+    """How many `target` took, and why it did not take one. After one that it refused the others are tried."""
+    delivered, began = 0, time.monotonic()
+    problem: NotDelivered | None = None
+    for one in sorted(waiting, key=lambda one: (one.facts.get("start", ""), one.subject)):
+        # a slow target takes its time: a claim counts from when it is made
+        moment = now + timedelta(seconds=time.monotonic() - began)
+        if not sent.claim(one, moment):
             continue
         try:
             _patiently(target, Message.from_dict(one.message), settings.notify.retries, sleep)
-        except PaanoError:
-            sent.give_back(one, now)
-            raise
-        sent.mark(one, now)
+        except NotDelivered as error:
+            sent.give_back(one, moment)
+            problem = error
+            if error.refused:
+                continue
+            break
+        sent.mark(one, moment)
         delivered += 1
-    return delivered
+    return delivered, problem
 
 
 def _patiently(target: Target, message: Message, retries: int, sleep: Callable[[float], Any]) -> None:
@@ -208,7 +268,7 @@ def _patiently(target: Target, message: Message, retries: int, sleep: Callable[[
         try:
             target.deliver(message)
             return
-        except Transient:
-            if number == retries:
+        except NotDelivered as error:
+            if number == retries or error.refused:
                 raise
             sleep(BACK_OFF[min(number, len(BACK_OFF) - 1)])

@@ -21,11 +21,19 @@ from flows.messages.message import Message
 from paano.errors import ConfigError, Transient
 
 PATIENCE = 20.0  # seconds that a target may take
+PASSING = (401, 403, 404, 408, 429)  # answers of a server that is set up wrongly or asks to wait
 ALERT_LASTS = timedelta(days=1)  # an alert that is not repeated resolves itself then
 
 
 class NotDelivered(Transient):
-    """A target did not take a message; it is tried again."""
+    """A target did not take a message; it is tried again.
+
+    With `refused` it answered and does not want this one: others may go through.
+    """
+
+    def __init__(self, text: str, refused: bool = False) -> None:
+        super().__init__(text)
+        self.refused = refused
 
 
 class Target(Protocol):
@@ -161,7 +169,8 @@ def _post(name: str, address: str, body: object, headers: dict[str, str]) -> Non
     try:
         urllib.request.urlopen(request, timeout=PATIENCE).close()
     except urllib.error.HTTPError as error:
-        raise NotDelivered(f"notify target {name!r} answered HTTP {error.code}") from None
+        refused = 400 <= error.code < 500 and error.code not in PASSING
+        raise NotDelivered(f"notify target {name!r} answered HTTP {error.code}", refused) from None
     except (OSError, ValueError) as error:
         raise NotDelivered(f"notify target {name!r} does not answer ({type(error).__name__})") from None
 

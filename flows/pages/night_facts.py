@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import date, datetime, timedelta
 from statistics import median
 from typing import Any
@@ -17,6 +17,8 @@ from flows.run.outcome import State
 from flows.run.report import night_outcomes
 from flows.settings.duration import spell
 from flows.work.model.version_facts import Kind
+from flows.work.operations import Judged, judged, open_verdicts, verdict_by_event
+from paano.errors import PaanoError
 from paano.status import Status
 from storage.registry.registry import Version
 from storage.window import Window
@@ -73,6 +75,8 @@ class NightFacts:
     notes: list[str]
     champions: Mapping[str, Version]
     recent: list[EventRow]  # of the nights before too, the most severe first
+    verdicts: dict[str, str] = field(default_factory=dict)  # what people said, by the id of an event
+    judged: list[Concern] = field(default_factory=list)  # sensors with verdicts, the least precise first
 
 
 def gather_night(
@@ -94,6 +98,7 @@ def gather_night(
     kept = night_outcomes(fleet.settings, day)
     silent = silent_sensors(scored)
     without = sorted(set(catalog.sensors) - set(champions))
+    said, precise, problem = what_people_said(fleet, window.end.date())
     return NightFacts(
         day=day,
         window=window,
@@ -104,10 +109,27 @@ def gather_night(
         no_model=[Concern(sensor, _why_no_model(kept, sensor)) for sensor in without],
         due=due_sensors(fleet, champions, recent, window.end),
         outcomes=kept,
-        notes=list(notes),
         champions=champions,
         recent=recent,
+        notes=[*notes, *problem],
+        verdicts=said,
+        judged=precise,
     )
+
+
+def what_people_said(fleet: Fleet, today: date) -> tuple[dict[str, str], list[Concern], list[str]]:
+    """Verdicts by event, the precision of each sensor that has some, and a note where they are damaged."""
+    try:
+        said = verdict_by_event(fleet)
+        rows = judged(open_verdicts(fleet.settings), today)
+    except PaanoError as error:  # the night is worth its page without them
+        return {}, [], [f"verdicts are not shown: {error}"]
+    return said, [Concern(one.sensor, _how_precise(one)) for one in rows], []
+
+
+def _how_precise(one: Judged) -> str:
+    counts = f"{one.confirmed} confirmed, {one.dismissed} dismissed, {one.expected} expected"
+    return counts if one.precision is None else f"precision {one.precision:.0%}: {counts}"
 
 
 def silent_sensors(scored: pl.DataFrame) -> list[str]:

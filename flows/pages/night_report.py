@@ -166,6 +166,7 @@ def night_data(
     rows = []
     for event in facts.events:
         row = event_data(event) | {"group": catalog[event.sensor].group or ""}
+        row["verdict"] = facts.verdicts.get(event.event_id, "")
         reading = readings.get(event.sensor)
         if reading is not None and event in pictured:
             known = pages.get(event.sensor)

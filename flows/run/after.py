@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from datetime import UTC, date, datetime
 from typing import Any
 
-from flows.messages.compose import digest_message, failure_message, night_messages, review_message
-from flows.messages.send import deliver_waiting, offer, wanted
+from flows.messages.compose import failure_message, night_messages, review_message
+from flows.messages.send import Offers, deliver_waiting, offer
 from flows.run.fleet import Fleet
 from flows.run.outcome import Outcome
 from flows.settings.fleet_file import Settings
@@ -44,15 +44,11 @@ def tell_incidents(fleet: Fleet, window: Window, night: date, now: datetime) -> 
     """Offer a message for every incident that is new, grew or ended, and send what waits."""
     settings = fleet.settings
     since = now - settings.notify.old_after
+    offers = Offers(settings, now)
     found = night_messages(settings, incidents_of(fleet, window), window.end, since)
-    for message, step, _row in found:
-        offer(settings, message, now, step)
-    for rule in settings.notify.targets.values():
-        if rule.digest:
-            chosen = [message for message, _, _ in found if wanted(rule, message)]
-            digest = digest_message(settings, night, chosen)
-            if digest is not None:
-                offer(settings, digest, now)
+    for message, step in found:
+        offers.offer(message, step)
+    offers.offer_digests(found, night)
     return deliver_waiting(settings, now)[1]
 
 

@@ -187,6 +187,13 @@ class AlarmSettings(Section):
     silent: Duration = Field(
         timedelta(hours=6), description="a sensor without data for so long is an event (silent); 0s: never"
     )
+    stuck: float = Field(
+        0.0,
+        ge=0,
+        le=1000,
+        description="values that stay the same so many times longer than in training are an event (stuck); "
+        "0: never",
+    )
     thresholds: dict[str, float] = Field({}, description="threshold by sensor instead of the calibrated one")
 
     @model_validator(mode="after")

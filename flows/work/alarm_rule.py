@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from datetime import timedelta
 
 from flows.settings.fleet_file import Settings
+from paano import PaAnoConfig
 from paano.alarms.calibrate import Calibration
 
 
@@ -26,3 +28,14 @@ def alarm_rule(settings: Settings, sensor: str, calibration: Calibration, interv
         threshold = calibration.threshold(alarms.budget, interval.total_seconds())
     merge = calibration.merge if alarms.merge is None else alarms.merge // interval
     return AlarmRule(threshold, merge, alarms.longest)
+
+
+def stuck_rows(settings: Settings, config: PaAnoConfig, longest: int | None) -> int | None:
+    """How many rows that repeat the one before make a sensor stuck, of which `longest` did so in training.
+
+    It is a patch at least: less is no form that could be missed. None: `alarms.stuck` is off, or `longest` is
+    not known.
+    """
+    if not settings.alarms.stuck or longest is None:
+        return None
+    return max(config.patch, math.ceil(settings.alarms.stuck * longest))

@@ -21,7 +21,7 @@ begin earlier or later, or vanish. `Event.final` says that nothing that comes la
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date, datetime, timedelta
 
 import numpy as np
@@ -152,6 +152,29 @@ def settle(
         edges=edges,
     )
     return Settled(first, last, events)
+
+
+def without_short(
+    part: Settled, rows: int, interval: timedelta, read: Callable[[datetime, datetime], ScoredRows]
+) -> Settled:
+    """`part` without its events of fewer than `rows` rows.
+
+    An event that was cut because it lasts very long goes on, however short its newest piece is. `read` is as
+    for `settle`.
+    """
+
+    def goes_on(number: int, event: Event) -> bool:
+        if number:
+            return part.events[number - 1].end + interval == event.start
+        if event.start > part.start:
+            return False
+        before = read(event.start - interval, event.start)
+        return bool(anomalous(before.score, before.status, before.threshold).any())
+
+    kept = [
+        event for number, event in enumerate(part.events) if event.length >= rows or goes_on(number, event)
+    ]
+    return replace(part, events=kept)
 
 
 def _reach(

@@ -15,19 +15,20 @@ A table with one wrong row is refused as a whole: a shutdown that is half known 
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import io
 import json
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from fnmatch import fnmatchcase
-from functools import cached_property
 from zoneinfo import ZoneInfo
 
 import polars as pl
-from dateutil.rrule import rrule, rruleset, rrulestr
+from dateutil.rrule import rrule, rrulestr
 
 from paano.errors import ConfigError, ObjectMissing
 from storage.objects.store import StorageOptions, open_store
@@ -36,6 +37,8 @@ from storage.window import Window
 COLUMNS = ("sensor", "group", "start", "end", "what", "reason", "repeat")
 LARGEST = 20_000_000  # bytes of a calendar; more is not one
 MOST_REPEATS = 100_000  # of one period within one window
+_UNTIL = re.compile(r"UNTIL=(\d{8}T\d{6})Z", re.IGNORECASE)
+_STANDS = re.compile(r"INTERVAL=0*(;|\s|$)")
 _PLAIN = {"daily": "FREQ=DAILY", "weekly": "FREQ=WEEKLY"}
 
 
@@ -59,7 +62,7 @@ class Period:
     reason: str = ""
     repeat: str = ""
 
-    @cached_property
+    @functools.cached_property
     def id(self) -> str:
         """Eight characters that stand for this row, for `paano calendar remove`."""
         return hashlib.sha256(json.dumps(self.to_row()).encode()).hexdigest()[:8]
@@ -80,18 +83,11 @@ class Period:
         """Whether the period is about `sensor`, which belongs to `group`."""
         if self.group and not fnmatchcase(group or "", self.group):
             return False
-        return fnmatchcase(sensor, self.sensor or "*")
+        return sensor == self.sensor or fnmatchcase(sensor, self.sensor or "*")
 
     def within(self, window: Window) -> list[Window]:
         """The stretches of this period that touch `window`, cut to it, in order."""
-        found = []
-        for start in self._starts(window):
-            end = start + self.length if self.repeat else self.end
-            if end.astimezone(UTC) > start.astimezone(UTC):
-                common = window.common(Window(start, end))
-                if common is not None:
-                    found.append(common)
-        return found
+        return list(_within(self, window))
 
     @property
     def length(self) -> timedelta:
@@ -104,8 +100,20 @@ class Period:
         zone = self.start.tzinfo or UTC
         low = (window.start - self.length - timedelta(days=1)).astimezone(zone).replace(tzinfo=None)
         high = (window.end + timedelta(days=1)).astimezone(zone).replace(tzinfo=None)
-        local = _rule(self.repeat, self.start.replace(tzinfo=None)).xafter(low, count=MOST_REPEATS, inc=True)
+        local = _rule(self.repeat, self.start).xafter(low, count=MOST_REPEATS, inc=True)
         return _until(local, high, zone)
+
+
+@functools.lru_cache(4096)  # a rule is followed from its first moment on: once for all sensors of a run
+def _within(period: Period, window: Window) -> tuple[Window, ...]:
+    found = []
+    for start in period._starts(window):
+        end = start + period.length if period.repeat else period.end
+        if end.astimezone(UTC) > start.astimezone(UTC):
+            common = window.common(Window(start, end))
+            if common is not None:
+                found.append(common)
+    return tuple(found)
 
 
 def _until(starts: Iterable[datetime], high: datetime, zone: object) -> Iterable[datetime]:
@@ -115,13 +123,36 @@ def _until(starts: Iterable[datetime], high: datetime, zone: object) -> Iterable
         yield start.replace(tzinfo=zone)  # type: ignore[arg-type]  # a tzinfo, as it came out of a datetime
 
 
-def _rule(text: str, start: datetime) -> rrule | rruleset:
-    """The moments at which a period repeats; ValueError for what is no rule, or would take too long."""
-    if "SECONDLY" in text.upper() or "MINUTELY" in text.upper():
-        raise ValueError("a period repeats every hour at most")
+def _rule(text: str, start: datetime) -> rrule:
+    """The moments at which a period repeats, in its own zone; ValueError for what is no rule."""
     if start.year < 1970:
         raise ValueError("a period that repeats starts in 1970 or later")
-    return rrulestr(_PLAIN.get(text, text), dtstart=start)
+    line = _UNTIL.sub(lambda found: _local_until(found[1], start), _PLAIN.get(text, text))
+    rule = rrulestr(line, dtstart=start.replace(tzinfo=None))
+    if not isinstance(rule, rrule):
+        raise ValueError("one rule is expected, without dates beside it")
+    return rule
+
+
+def _local_until(text: str, start: datetime) -> str:
+    """The end of a rule in UTC, as iCalendar writes it, in the zone of the period."""
+    moment = datetime.strptime(text, "%Y%m%dT%H%M%S").replace(tzinfo=UTC)
+    return f"UNTIL={moment.astimezone(start.tzinfo):%Y%m%dT%H%M%S}"
+
+
+def _check_rule(text: str, start: datetime) -> None:
+    """ValueError for what is no rule, never comes, or would take too long to follow."""
+    words = text.upper()
+    if any(word in words for word in ("SECONDLY", "MINUTELY", "HOURLY")):
+        raise ValueError("a period repeats every day at most; FREQ=DAILY;BYHOUR=0,6,12,18 has hours")
+    if _STANDS.search(words):
+        raise ValueError("its INTERVAL is 0")
+    rule = _rule(text, start)
+    # A rule that never comes is followed to the year 9999. The calendar repeats every 400 years, so that can
+    # be asked of the last of them.
+    late = start.replace(tzinfo=None, year=start.year + (9_600 - start.year) // 400 * 400)
+    if next(iter(rule.replace(dtstart=late, until=None, count=None)), None) is None:
+        raise ValueError("it never comes")
 
 
 def _written(moment: datetime) -> str:
@@ -247,7 +278,7 @@ def _period(row: dict[str, object], where: str, zone: str) -> Period:
     repeat = texts["repeat"]
     try:
         if repeat:
-            _rule(repeat, start.replace(tzinfo=None))
+            _check_rule(repeat, start)
     except (ValueError, TypeError, AttributeError, IndexError, KeyError) as error:
         raise ConfigError(
             f"{where}: repeat = {repeat!r} is not daily, weekly or a rule like FREQ=WEEKLY;BYDAY=SU ({error})"

@@ -108,20 +108,36 @@ class SentStore:
         return True
 
     def mark(self, waiting: Waiting, at: datetime) -> None:
-        """It was delivered."""
-        step = waiting.step
-        record = Record(waiting.target, waiting.subject, "sent", step, step, _text(at), waiting.facts)
-        self.store.put(_record_key(waiting), json.dumps(asdict(record), sort_keys=True).encode())
-        self._remove(waiting)
+        """It was delivered. A later step that came meanwhile waits on."""
+        self._settle(waiting, at, delivered=True)
+        try:
+            newest = Waiting(**json.loads(self.store.get(_waiting_key(waiting))))
+        except ObjectMissing:
+            return
+        if newest.step <= waiting.step:
+            self._remove(waiting)
 
     def give_back(self, waiting: Waiting, at: datetime) -> None:
         """It was not delivered; it waits on."""
-        known, _ = self._record(waiting)
-        delivered = known.delivered if known else -1
-        record = Record(
-            waiting.target, waiting.subject, "waiting", waiting.step, delivered, _text(at), waiting.facts
-        )
-        self.store.put(_record_key(waiting), json.dumps(asdict(record), sort_keys=True).encode())
+        self._settle(waiting, at, delivered=False)
+
+    def told(self, waiting: Waiting, at: datetime) -> None:
+        """It was part of another message, so it needs none of its own."""
+        self._settle(waiting, at, delivered=True)
+
+    def _settle(self, waiting: Waiting, at: datetime, delivered: bool) -> None:
+        while True:
+            known, etag = self._record(waiting)
+            before = known.delivered if known else -1
+            newest = max(waiting.step, known.step if known else -1)
+            last = max(before, waiting.step) if delivered else before
+            state = "sent" if last >= newest else "waiting"
+            record = Record(waiting.target, waiting.subject, state, newest, last, _text(at), waiting.facts)
+            try:
+                self._write(waiting, record, etag)
+            except Conflict:  # another run wrote in between: look again
+                continue
+            return
 
     def records(self, target: str, folder: str) -> list[Record]:
         """What is known of the subjects of a folder."""

@@ -29,7 +29,7 @@ class EventStore(DayTable):
     kind = "events"
     schema = EVENT_SCHEMA
     time = "start"
-    order = ("sensor", "start")
+    order = ("sensor", "start", "event_id")  # a fault and a stuck value may begin in the same row
     renamed: ClassVar[dict[str, str]] = {"kind": "cause"}
     required = ("event_id", "sensor", "start", "end", "peak", "length")
 

@@ -28,7 +28,7 @@ class IncidentStore(DayTable):
     kind = "incidents"
     schema = INCIDENT_SCHEMA
     time = "start"
-    order = ("sensor", "start")
+    order = ("sensor", "start", "incident_id")
     required = ("incident_id", "sensor", "group", "start", "end", "sensors", "events")
 
     def tidy(self, rows: pl.DataFrame) -> pl.DataFrame:

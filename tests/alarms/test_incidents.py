@@ -65,6 +65,14 @@ def test_incidents_do_not_depend_on_the_order_of_events(spans, random):
     assert find_incidents(events, "g") == expected
 
 
+def joined(a: Event, b: Event) -> bool:
+    """They overlap, or one goes on in the row after the other."""
+    if a.start <= b.end and b.start <= a.end:
+        return True
+    first, second = sorted([a, b], key=lambda e: e.start)
+    return a.sensor == b.sensor and first.length > 1 and first.end + HOUR == second.start
+
+
 @given(EVENTS)
 def test_two_events_share_an_incident_when_a_chain_of_overlaps_joins_them(spans):
     """The slow twin: joins any two that overlap until nothing changes."""
@@ -76,11 +84,7 @@ def test_two_events_share_an_incident_when_a_chain_of_overlaps_joins_them(spans)
         changed = False
         for one in sets:
             for other in sets:
-                if one is not other and any(
-                    by_id[a].start <= by_id[b].end and by_id[b].start <= by_id[a].end
-                    for a in one
-                    for b in other
-                ):
+                if one is not other and any(joined(by_id[a], by_id[b]) for a in one for b in other):
                     one |= other
                     sets.remove(other)
                     changed = True
@@ -89,3 +93,9 @@ def test_two_events_share_an_incident_when_a_chain_of_overlaps_joins_them(spans)
                 break
     found = find_incidents(events, "g")
     assert sorted(map(sorted, sets)) == sorted(sorted(e.event_id for e in i.events) for i in found)
+
+
+def test_an_event_that_was_cut_goes_on_and_is_one_incident():
+    (found,) = find_incidents([event("a", 0, 9), event("a", 10, 12), event("a", 13, 20)], "g")
+    assert (found.start, found.end, len(found.events)) == (START, START + 20 * HOUR, 3)
+    assert len(find_incidents([event("a", 0, 9), event("b", 10, 12)], "g")) == 2

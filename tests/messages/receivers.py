@@ -14,13 +14,15 @@ from typing import Any
 
 @dataclass
 class Received:
-    """What a receiver was sent. With `refuse` set it answers with an error instead of taking it."""
+    """What a receiver was sent. With `refuse` set it answers with an error instead of taking it; the message
+    whose title is `unwanted` it never takes."""
 
     port: int = 0
     messages: list[Any] = field(default_factory=list)
     headers: list[dict[str, str]] = field(default_factory=list)
     paths: list[str] = field(default_factory=list)
     refuse: bool = False
+    unwanted: str = ""
 
 
 @contextmanager
@@ -31,11 +33,15 @@ def http_receiver() -> Iterator[Received]:
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["Content-Length"]))
-            if not kept.refuse:
-                kept.messages.append(json.loads(body))
+            message = json.loads(body)
+            answer = 503 if kept.refuse else 200
+            if kept.unwanted and kept.unwanted == message.get("title"):
+                answer = 422
+            if answer == 200:
+                kept.messages.append(message)
                 kept.headers.append(dict(self.headers))
                 kept.paths.append(self.path)
-            self.send_response(503 if kept.refuse else 200)
+            self.send_response(answer)
             self.end_headers()
 
         def log_message(self, *_: Any) -> None:

@@ -21,6 +21,7 @@ from flows.settings.fleet_file import Settings
 from flows.settings.notify import TargetSettings
 from paano.alarms.events import event_id
 from paano.errors import ConfigError
+from storage.operations.sent import SentStore
 from storage.tables.events import EVENT_SCHEMA
 from storage.window import Window
 from tests.messages.receivers import http_receiver, smtp_receiver
@@ -173,6 +174,66 @@ def test_a_digest_is_one_message_per_night(make, web):
     run(fleet)
     (message,) = web.messages
     assert message["title"] == "plant: 2 incidents on 2026-11-17" and message["text"].count("\n") == 1
+
+
+def test_a_digest_has_only_what_is_new_to_its_target_and_follows_its_own_rules(make, web):
+    address = f"http://127.0.0.1:{web.port}/second"
+    other = {"kind": "webhook", "address": address, "digest": True, "groups": ["line-2"]}
+    first = {"kind": "webhook", "address": f"http://127.0.0.1:{web.port}/first", "digest": True}
+    fleet = make(targets={"first": first, "second": other})
+    wide = Window(NIGHT - timedelta(days=4), NIGHT + timedelta(days=2))  # as a night looks back
+    store(fleet, ("a", 3, 5, 4.2), ("c", 3, 5, 2.0))
+    after_nights(fleet, wide, NIGHT.date(), NOW)
+    store(fleet, ("a", 3, 5, 4.2), ("c", 3, 5, 2.0), ("b", 30, 31, 3.0))
+    after_nights(fleet, wide, NIGHT.date(), NOW)  # a rerun that found more: it is in the next digest
+    next_day = NIGHT + timedelta(days=1)
+    after_nights(fleet, wide, next_day.date(), NOW + timedelta(days=1))
+    told = [(path, m["text"].split(",")[0]) for path, m in zip(web.paths, web.messages, strict=True)]
+    assert sorted(told) == [("/first", "a"), ("/first", "b"), ("/second", "c")]
+    assert web.messages[0]["title"] == "plant: 2 incidents on 2026-11-17"
+
+
+def test_an_incident_that_was_over_is_told_again_when_late_data_makes_it_a_step_worse(make, web):
+    fleet = make()
+    store(fleet, ("a", 3, 5, 2.2))
+    run(fleet)
+    store(fleet, ("a", 3, 6, 2.9))
+    run(fleet)
+    store(fleet, ("a", 3, 6, 5.1))
+    run(fleet)
+    assert [m["severity"] for m in web.messages] == [2.2, 5.1]
+
+
+def test_the_end_is_told_of_an_incident_that_became_less_severe(make, web):
+    fleet = make()
+    store(fleet, ("a", 20, 23.9, 4.1))
+    run(fleet)
+    store(fleet, ("a", 20, 26, 2.0))
+    run(fleet, 1)
+    run(fleet, 1)
+    assert [m["state"] for m in web.messages] == ["open", "ended"]
+
+
+def test_a_message_that_a_target_refuses_does_not_hold_up_the_others(make, web):
+    fleet = make(retries=2)
+    web.unwanted = "k1"
+    for key in ("k1", "k2"):
+        offer(fleet.settings, Message(key, About.FAILURE, key), NOW)
+    waits = []
+    count, notes = deliver_waiting(fleet.settings, NOW, waits.append)
+    assert (count, waits) == (1, []) and "HTTP 422" in notes[0]
+    assert [m["title"] for m in web.messages] == ["k2"]
+
+
+def test_what_was_said_before_is_read_once_however_many_incidents_there_are(make, web, monkeypatch):
+    fleet = make()
+    store(fleet, *(("abc"[n % 3], 2 * n, 2 * n + 0.5, 2.0) for n in range(12)))
+    run(fleet)
+    reads = []
+    read = SentStore._read
+    monkeypatch.setattr(SentStore, "_read", lambda self, key: reads.append(key) or read(self, key))
+    run(fleet)
+    assert len(web.messages) == len(reads) == 12
 
 
 def test_a_silent_sensor_is_told_as_such(make, web):

@@ -92,7 +92,20 @@ def test_a_repeated_period_that_began_before_the_window_is_seen_in_it():
         ({"sensor": "x", "start": "2026-11-01", "end": "2026-11-02", "repeat": "FREQ=BAD"}, "repeat"),
         (
             {"sensor": "x", "start": "2026-11-01", "end": "2026-11-02", "repeat": "FREQ=SECONDLY"},
-            "every hour",
+            "every day",
+        ),
+        (
+            {"sensor": "x", "start": "2026-11-01", "end": "2026-11-02", "repeat": "FREQ=DAILY;INTERVAL=0"},
+            "INTERVAL is 0",
+        ),
+        (
+            {
+                "sensor": "x",
+                "start": "2026-11-01",
+                "end": "2026-11-02",
+                "repeat": "FREQ=YEARLY;BYMONTH=2;BYMONTHDAY=30",
+            },
+            "never comes",
         ),
         ({"sensor": "", "start": "2026-11-01", "end": "2026-11-02"}, "neither sensor nor group"),
         ({"sensor": "x", "start": None, "end": "2026-11-02"}, "column start"),
@@ -106,6 +119,20 @@ def test_a_wrong_row_is_refused_with_its_place(row, says):
         return
     with pytest.raises(ConfigError, match=says):
         calendar(row)
+
+
+def test_a_rule_that_ends_at_a_moment_in_utc_ends_there():
+    rule = "FREQ=DAILY;UNTIL=20261103T225900Z"  # in Rome a minute before midnight
+    known = calendar(
+        {"sensor": "x", "start": "2026-11-01T23:00", "end": "2026-11-02T01:00", "repeat": rule},
+        zone="Europe/Rome",
+    )
+    assert [part.start.day for part in known.muted("x", None, WEEKS)] == [1, 2, 3]
+
+
+def test_a_sensor_whose_id_looks_like_a_pattern_is_covered_by_its_id():
+    known = calendar({"sensor": "pump[1]", "start": "2026-11-01", "end": "2026-11-02"})
+    assert known.muted("pump[1]", None, WEEKS)
 
 
 def test_one_wrong_row_refuses_the_whole_calendar():

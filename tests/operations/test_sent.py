@@ -72,6 +72,17 @@ def test_a_message_that_was_not_delivered_waits_on(sent):
     assert deliver(sent) == ["k 0"]
 
 
+@pytest.mark.parametrize("delivered", [True, False])
+def test_a_later_step_that_came_while_an_earlier_one_was_sent_is_not_lost(sent, delivered):
+    sent.offer(about("k", 1), NOW)
+    (one,) = sent.waiting("mail")
+    assert sent.claim(one, NOW)
+    assert sent.offer(about("k", 4), NOW)  # by another run
+    sent.mark(one, NOW) if delivered else sent.give_back(one, NOW)
+    assert deliver(sent) == ["k 4"] and deliver(sent) == []
+    assert not sent.offer(about("k", 4), NOW)
+
+
 def test_a_sender_that_died_after_its_mark_leaves_nothing_to_send(sent):
     sent.offer(about("k"), NOW)
     (one,) = sent.waiting("mail")

@@ -25,7 +25,7 @@ const named = (sensor, event) => linkTo(sensor, event) ? el("a", { href: linkTo(
 function chosen() {
   const words = $("search").value.toLowerCase().split(/\s+/).filter(Boolean);
   return DATA.events.filter(event => {
-    const text = [event.sensor, event.group, event.cause, ...event.channels].join(" ").toLowerCase();
+    const text = [event.sensor, event.group, event.cause, event.verdict, event.id, ...event.channels].join(" ").toLowerCase();
     return words.every(word => text.includes(word)) && (!$("group").value || event.group === $("group").value)
       && (!$("cause").value || event.cause === $("cause").value) && event.severity >= Number($("least").value || 0)
       && (!$("open-only").checked || event.open);
@@ -73,7 +73,9 @@ function eventRow(event) {
     el("div", { class: "facts" }, el("div", {}, el("b", {}, timeElement(event.start)), " to ",
       el("b", {}, timeElement(event.end)), ` · ${length}`),
       el("div", {}, "peak ", timeElement(event.peak)),
-      event.channels.length ? el("div", { class: "name" }, "channels " + event.channels.join(", ")) : null));
+      event.channels.length ? el("div", { class: "name" }, "channels " + event.channels.join(", ")) : null,
+      el("div", { class: "small soft" }, "event ", el("code", {}, event.id),
+        event.verdict ? el("span", { class: "badge verdict", style: { marginLeft: "6px" } }, event.verdict) : null)));
 }
 function showEvents() {
   const found = chosen();

@@ -44,7 +44,7 @@ def cold_start(fleet: Fleet, past: Reading) -> Version:
     config = sensor_config(fleet.settings_for(past.sensor), past.sensor).replace(iterations=0)
     with torch_threads(fleet.settings.run.threads):
         model = PaAno(config, device=fleet.settings.run.device).fit(past.values)
-    facts = facts_of(past, Kind.UNTRAINED)
+    facts = facts_of(past, Kind.UNTRAINED, config)
     tags = tags_of(facts, config, recipe(Kind.UNTRAINED, past, config))
     text = "Made on the sensor's first night, without training. It is due for retraining."
     figures = figures_of(model, facts, fleet.settings_for(past.sensor))
@@ -184,16 +184,17 @@ def offer(fleet: Fleet, model: PaAno, candidate: Candidate) -> Outcome:
     former = open_model(fleet, champion) if champion else None
     if former is not None and former.channels != model.channels:
         former = None  # the sensor got or lost channels: there is nothing to compare with
+    goes_on = former.facts if former is not None and kind is Kind.REFRESHED else None
+    facts = facts_of(candidate.past, kind, model.config, goes_on)
     seed = sensor_seed(settings.fleet.seed, sensor)
     with torch_threads(settings.run.threads):
         test = run_review_test(model, newest, settings, seed)
         if candidate.whole is not None:
-            against_words = objections(model, candidate.whole, candidate.said, settings)
+            against_words = objections(model, facts, candidate.whole, candidate.said, settings)
             test = dataclasses.replace(test, objections=against_words)
         against = run_review_test(former, newest, settings, seed) if former else None
         pages = pictures.review(model, former, newest, test, against, settings)
     recommendation = recommend(test, against, settings)
-    facts = facts_of(candidate.past, kind)
     tags = tags_of(facts, model.config, candidate.recipe)
     tags |= review_tags(recommendation, test, champion, why)
     text = describe(kind, why, recommendation, test, against, champion)

@@ -6,10 +6,12 @@ from __future__ import annotations
 import numpy as np
 
 from flows.settings.fleet_file import Settings
-from flows.work.alarm_rule import alarm_rule
+from flows.work.alarm_rule import alarm_rule, stuck_rows
 from flows.work.known_periods import Taught, rows_of
 from paano import PaAno, PaAnoConfig
 from paano.alarms.events import anomalous
+from paano.alarms.repeats import longest_repeat
+from paano.facts import ModelFacts
 from storage.history.reader import Reading
 from storage.window import Window
 
@@ -33,7 +35,16 @@ def rings(model: PaAno, whole: Reading, part: Window, settings: Settings) -> boo
     return bool(anomalous(found.score[rows], found.status[rows], rule.threshold).any())
 
 
-def objections(model: PaAno, whole: Reading, said: Taught, settings: Settings) -> tuple[str, ...]:
+def repeats(model: PaAno, facts: ModelFacts, whole: Reading, part: Window, settings: Settings) -> bool:
+    """Whether a sensor with this model is stuck in `part`, by the rule of `alarms.stuck`."""
+    limit = stuck_rows(settings, model.config, facts.longest_repeat)
+    near = whole.cut(part.widen(before=whole.interval))  # with the row that the first one repeats
+    return limit is not None and longest_repeat(near.values, model.config.max_gap) >= limit
+
+
+def objections(
+    model: PaAno, facts: ModelFacts, whole: Reading, said: Taught, settings: Settings
+) -> tuple[str, ...]:
     """Where `model` contradicts what people said, a sentence each; none for a model that agrees."""
     found = [
         f"alarms on {part.start:%Y-%m-%d %H:%M}, which was dismissed"
@@ -43,6 +54,6 @@ def objections(model: PaAno, whole: Reading, said: Taught, settings: Settings) -
     found += [
         f"misses the fault of {part.start:%Y-%m-%d %H:%M}, which was confirmed"
         for part in said.confirmed
-        if rings(model, whole, part, settings) is False
+        if rings(model, whole, part, settings) is False and not repeats(model, facts, whole, part, settings)
     ]
     return tuple(found)

@@ -15,6 +15,7 @@ from flows.settings.fleet_file import Settings
 from flows.work.alarm_rule import alarm_rule
 from flows.work.model.review_test import Recommendation, ReviewTest
 from paano import PaAno, PaAnoConfig
+from paano.alarms.repeats import longest_repeat
 from paano.facts import ModelFacts
 from storage.history.reader import Reading
 from storage.registry.figures import VersionFigures
@@ -37,8 +38,13 @@ def recipe(kind: str, reading: Reading, config: PaAnoConfig, *more: Any) -> str:
     return hashlib.sha256(json.dumps(decisive).encode()).hexdigest()[:16]
 
 
-def facts_of(reading: Reading, kind: str) -> ModelFacts:
-    """The facts of a model that is made from `reading`."""
+def facts_of(
+    reading: Reading, kind: str, config: PaAnoConfig, former: ModelFacts | None = None
+) -> ModelFacts:
+    """The facts of a model that is made from `reading`, and of a `former` one that it goes on with."""
+    repeat = longest_repeat(reading.values, config.max_gap)
+    if former is not None:
+        repeat = max(repeat, former.longest_repeat or 0)
     return ModelFacts.of(
         sensor=reading.sensor,
         kind=str(kind),
@@ -47,6 +53,7 @@ def facts_of(reading: Reading, kind: str) -> ModelFacts:
         window_start=reading.start,
         window_end=reading.end,
         data_digest=reading.digest,
+        longest_repeat=repeat,
     )
 
 

@@ -23,6 +23,7 @@ from flows.work.night.rows import NewRows, as_stamp
 from paano import Detection
 from paano.alarms.calibrate import Calibration
 from paano.alarms.events import anomalous
+from paano.alarms.settle import Settled
 from paano.device import torch_threads
 from paano.errors import HistoryError, PaanoError, RegistryUnavailable
 from paano.status import SCORED, Status
@@ -52,6 +53,7 @@ class Scored:
     marks: dict[str, str] = field(default_factory=dict)
     digests: dict[str, str] = field(default_factory=dict)
     channels: tuple[str, ...] = ()
+    stuck: Settled | None = None  # stretches in which it repeated itself, where that is looked for
 
     def carried(self) -> Scored:
         """Without model and reading, to be carried to another process."""

@@ -165,23 +165,24 @@ def commit_events(
     before: pl.DataFrame,
     settled: Mapping[str, Settled],
     found: Mapping[str, list[Event]],
-    silent: bool = False,
+    rule: str = "",
 ) -> None:
     """Put the events `found` in the place of those that were settled; equal ones are not written.
 
-    Events of scores and silent stretches (`silent`) are settled apart: the others stay.
+    Events of scores and those of each `rule` (silent, stuck) are settled apart: the others stay.
     """
     bounds = pl.DataFrame(
         [(sensor, part.start, part.end) for sensor, part in settled.items()],
         schema={"sensor": pl.String, "first": pl.Datetime("us", "UTC"), "last": pl.Datetime("us", "UTC")},
         orient="row",
     )
-    same = pl.col("cause").fill_null("").is_in(BY_RULE) == silent
+    cause = pl.col("cause").fill_null("")
+    same = cause == rule if rule else ~cause.is_in(BY_RULE)
     replaced = same & pl.col("start").is_between(pl.col("first"), pl.col("last")).fill_null(False)
     kept = before.join(bounds, on="sensor", how="left").filter(~replaced).select(before.columns)
     now = pl.concat([kept, event_rows([event for events in found.values() for event in events])])
-    now = now.sort("sensor", "start")
-    if not now.equals(before.sort("sensor", "start")):
+    now = now.sort(fleet.events.order)
+    if not now.equals(before.sort(fleet.events.order)):
         fleet.events.update(now, span, list(settled))
 
 

@@ -26,7 +26,7 @@ from storage.window import Window
 
 FARTHEST = timedelta(days=92)
 MICROSECOND = timedelta(microseconds=1)
-COLUMNS = ["event_id", "sensor", "start", "end", "severity", "cause"]
+COLUMNS = ["event_id", "sensor", "start", "end", "severity", "length", "cause"]
 
 
 def open_incidents(fleet: Fleet) -> IncidentStore:
@@ -88,8 +88,8 @@ def update_incidents(fleet: Fleet, window: Window) -> int:
         if _touches(spans.get(_family(row["group"], row["cause"]), window), row["start"], row["end"])
     ]
     kept = stored.filter(~pl.col("incident_id").is_in(gone))
-    now = pl.concat([kept, _rows(found)]).sort("sensor", "start")
-    if not now.equals(stored.sort("sensor", "start")):
+    now = pl.concat([kept, _rows(found)]).sort(table.order)
+    if not now.equals(stored.sort(table.order)):
         starts = [*stored["start"], *now["start"]]
         table.update(
             now, Window(min(starts), max(starts) + MICROSECOND), sorted({*stored["sensor"], *now["sensor"]})
@@ -150,7 +150,7 @@ def _by_group(fleet: Fleet, events: pl.DataFrame) -> dict[Family, list[Event]]:
     for row in events.iter_rows(named=True):
         event = Event(
             row["event_id"], row["sensor"], row["start"], row["end"], row["start"], 0.0,
-            row["severity"] or 0.0, 0, cause=row["cause"] or "",
+            row["severity"] or 0.0, row["length"], cause=row["cause"] or "",
         )  # fmt: skip
         groups.setdefault(_family(names[row["sensor"]], row["cause"]), []).append(event)
     return groups

@@ -33,6 +33,7 @@ from flows.work.night.load import Champion, Champions, Readings, load_champions,
 from flows.work.night.models import Models
 from flows.work.night.rows import KEY, NewRows, frame_of, merge_rows
 from flows.work.night.silence import update_silence
+from flows.work.night.stuck import update_stuck, with_stuck
 from paano.errors import PaanoError, Transient
 from paano.status import Status
 from storage.registry.registry import Version
@@ -108,7 +109,7 @@ def compute(
     chunks = [sensors[first : first + size] for first in range(0, len(sensors), size)]
     for some, (marks, found, readings) in zip(chunks, loaded_ahead(load, chunks), strict=True):
         rows = compute_sensors(fleet, days, some, found, readings, batch)
-        scored += [with_reads(one, days, marks) for one in rows]
+        scored += [with_reads(one, days, marks) for one in with_stuck(fleet, rows, days)]
     return scored
 
 
@@ -146,6 +147,7 @@ def commit(
         for sensor, found in update_events(fleet, window, written, computed, batch).items():
             outcomes[sensor] = join(outcomes[sensor], found)
         update_silence(fleet, written, computed)
+        update_stuck(fleet, computed)
         remember(fleet, days, computed)
         for sensor, note in notes.items():
             outcomes[sensor] = remark(outcomes[sensor], note)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 
 import numpy as np
 import polars as pl
@@ -18,7 +18,7 @@ from flows.work.known_periods import muted_stretches
 from flows.work.night.compute import Scored
 from flows.work.night.events import MICROSECOND, StoredRows, Written, commit_events
 from paano.alarms.events import Event
-from paano.alarms.settle import ScoredRows, Settled, settle
+from paano.alarms.settle import ScoredRows, Settled, settle, without_short
 from paano.status import Status
 from storage.window import Window
 
@@ -37,9 +37,9 @@ def update_silence(fleet: Fleet, written: Written, scored: Mapping[str, Scored])
         read = _reader(fleet, sensor, stored)
         changed = _as_silence(stored.changed(sensor), _muted(fleet, sensor, written.span))
         if limit and len(changed):
-            settled[sensor] = settle(
-                changed, read, sensor=sensor, merge=0, interval=interval, longest=one.rule.longest
-            )
+            longest = max(one.rule.longest, 2 * limit)
+            part = settle(changed, read, sensor=sensor, merge=0, interval=interval, longest=longest)
+            settled[sensor] = without_short(part, -(-limit // interval), interval, read)
     if not settled:
         return
     span = Window(
@@ -47,16 +47,8 @@ def update_silence(fleet: Fleet, written: Written, scored: Mapping[str, Scored])
         max(part.end for part in settled.values()) + MICROSECOND,
     )
     before = fleet.events.read_many(list(settled), span)
-    found = {
-        sensor: [
-            _event(event)
-            for event in part.events
-            if event.end - event.start + (scored[sensor].interval or timedelta(0))
-            >= fleet.settings_for(sensor).alarms.silent
-        ]
-        for sensor, part in settled.items()
-    }
-    commit_events(fleet, span, before, settled, found, silent=True)
+    found = {sensor: [_event(event) for event in part.events] for sensor, part in settled.items()}
+    commit_events(fleet, span, before, settled, found, rule=SILENT)
 
 
 def _candidates(fleet: Fleet, written: Written, scored: Mapping[str, Scored]) -> list[tuple[str, StoredRows]]:
