@@ -44,7 +44,8 @@ def compare(
     seed = sensor_seed(settings.fleet.seed, sensor)
     with torch_threads(settings.run.threads):
         test = dataclasses.replace(
-            run_review_test(model, newest, settings, seed), objections=objections(model, raw, said, settings)
+            run_review_test(model, newest, settings, seed),
+            objections=objections(model, model.facts, raw, said, settings),
         )
         against = run_review_test(former, newest, settings, seed) if former else None
     recommendation = recommend(test, against, settings)
