@@ -2,7 +2,8 @@
 
 A store is made with a fleet of that size: two weeks at five minutes, the days before at an hour (the number
 of objects, not of rows, is what a reader of computed paths could feel), and a bad last night in which every
-tenth sensor has an event. No models are registered. Then the night report is written and opened in headless
+tenth sensor has an event. Those have two weeks of history, the sensor that is opened has all days at five
+minutes. No models are registered. Then the night report is written and opened in headless
 Chromium, and the live view is asked for a sensor's week. Bounds: the report under 5 MB and interactive in
 under 3 s; the first paint of a sensor's week under 1 s.
 """
@@ -60,8 +61,8 @@ def make_store(folder: Path, sensors: int, days: int) -> Fleet:
         some = names[:: EVERY if back == 0 else EVERY * 30]
         events.update(event_rows(some, day, rng), Window.day(day))
     for name in names[::EVERY]:
-        start = datetime(LAST.year, LAST.month, LAST.day, tzinfo=UTC) - timedelta(days=FINE_DAYS - 1)
-        write_history(settings.place(settings.history.url), history_rows(name, start, rng))
+        length = max(days, FINE_DAYS) if name == names[0] else FINE_DAYS
+        write_history(settings.place(settings.history.url), history_rows(name, length, rng))
     return open_fleet(settings)
 
 
@@ -99,8 +100,9 @@ def event_rows(names: list[str], day: date, rng: np.random.Generator) -> pl.Data
     return pl.DataFrame([{key: row.get(key) for key in EVENT_SCHEMA} for row in rows], schema=EVENT_SCHEMA)
 
 
-def history_rows(name: str, start: datetime, rng: np.random.Generator) -> pl.DataFrame:
-    count = FINE_DAYS * 288
+def history_rows(name: str, days: int, rng: np.random.Generator) -> pl.DataFrame:
+    count = days * 288
+    start = datetime(LAST.year, LAST.month, LAST.day, tzinfo=UTC) - timedelta(days=days - 1)
     stamps = pl.datetime_range(start, start + count * FINE, FINE, closed="left", time_zone="UTC", eager=True)
     values = 20 + 5 * np.sin(2 * np.pi * np.arange(count) / 144) + rng.normal(0, 0.4, count)
     return pl.DataFrame({"ts": stamps.cast(pl.Datetime("us", "UTC")), "value": values}).with_columns(

@@ -68,6 +68,9 @@ def draw_sensor(reading: Reading, scores: pl.DataFrame, events: Sequence[EventRo
     if len(order) > MOST_CHANNELS:
         screen.print(f"… and {len(order) - MOST_CHANNELS} further channels; --html shows them")
     draw_score(reading, scores, width)
+    if any(red):  # also for eyes and pipes that see no red
+        marks = "".join("━" if marked else " " for marked in red)
+        screen.print(painted(f"{'events':>{MARGIN - 1}} ", marks, red))
     first, last = local(reading.start, zone), local(reading.end, zone)
     screen.print(" " * MARGIN + first + " " * max(1, width - len(first) - len(last)) + last)
     screen.print(f"{'':{MARGIN}}times in {zone}; red: events and scores over the threshold; ·: no score")

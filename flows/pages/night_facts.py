@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, datetime, timedelta
+from math import isfinite
 from statistics import median
 from typing import Any
 
 import polars as pl
 
 from flows.pages.views import EventRow, events
-from flows.run.days import day_window
+from flows.run.days import day_of, day_window, days_with_rows
 from flows.run.fleet import Fleet
 from flows.run.outcome import State
-from flows.run.report import night_outcomes
+from flows.run.report import night_outcomes, run_store
 from flows.settings.duration import spell
 from flows.work.model.version_facts import Kind
 from flows.work.operations import Judged, judged, open_verdicts, verdict_by_event
@@ -24,6 +25,7 @@ from storage.registry.registry import Version
 from storage.window import Window
 
 USUAL = 30  # nights before this one that "usual" is the median of
+FEWEST = 7  # of them that must be known before there is a usual night
 HOUR = timedelta(hours=1)
 SILENT = "silent"  # the cause of an event that is a stretch without data
 LEVELS = (1, 2, 3, 5, 8)  # severities at which a colour begins, as in draw.js
@@ -91,7 +93,7 @@ def gather_night(
     window = day_window(fleet.settings, day)
     catalog = fleet.history.sensors()
     champions = fleet.registry.champions(catalog.sensors) if champions is None else champions
-    recent = events(fleet, window.widen(before=timedelta(days=USUAL)))
+    recent = events(fleet, Window(day_window(fleet.settings, day - timedelta(days=USUAL)).start, window.end))
     tonight = [event for event in recent if event.during(window)]
     scored = fleet.scores.read_many(catalog.sensors, window, ["sensor", "ts", "status"])
     rows = map_rows(fleet, window, tonight, scored, HOUR)
@@ -102,7 +104,7 @@ def gather_night(
     return NightFacts(
         day=day,
         window=window,
-        figures=figures_of(fleet, window, recent, scored, kept, len(silent), len(without)),
+        figures=figures_of(fleet, day, recent, scored, kept, len(silent), len(without)),
         events=tonight,
         rows=rows,
         no_data=[Concern(sensor, "no value in this night") for sensor in silent],
@@ -180,40 +182,79 @@ def level_of(severity: float) -> int:
 
 def figures_of(
     fleet: Fleet,
-    window: Window,
+    day: date,
     recent: Sequence[EventRow],
     scored: pl.DataFrame,
     outcomes: Mapping[str, tuple[str, str]],
     silent: int,
     without: int,
 ) -> list[Figure]:
-    """The night in numbers."""
-    nights = [window.widen(before=timedelta(days=n), after=-timedelta(days=n)) for n in range(USUAL + 1)]
-    dates = set(fleet.scores.dates())
-    known = [night for night in nights if night.start.date() in dates]
+    """The night in numbers, each beside the night before and the usual night where they are known."""
+    nights = [day - timedelta(days=n) for n in range(USUAL + 1)]
+    known_nights = days_with_rows(fleet, nights[-1], day, fleet.scores.dates())
+    during = {night: _during(recent, day_window(fleet.settings, night)) for night in known_nights}
+    ran = kept_runs(fleet, nights[-1], day)
 
-    def over_nights(name: str, title: str, count: Any) -> Figure:
-        values = {night: float(count(_during(recent, night))) for night in known}
-        others = [values[night] for night in known if night != window]
-        before = values.get(nights[1])
-        usual = median(others) if len(others) >= 7 else None
-        return Figure(name, title, values.get(window), before, usual)
+    def compare(
+        name: str, title: str, now: float | None, values: Mapping[date, float], **more: Any
+    ) -> Figure:
+        others = [value for night, value in values.items() if night != day]
+        usual = median(others) if len(others) >= FEWEST else None
+        return Figure(name, title, now, values.get(nights[1]), usual, **more)
 
-    rows = scored.height
-    missing = scored.filter(pl.col("status") == Status.NO_DATA).height / rows if rows else None
+    def over_events(name: str, title: str, count: Callable[[list[EventRow]], float]) -> Figure:
+        values = {night: float(count(found)) for night, found in during.items()}
+        return compare(name, title, values.get(day), values)
+
+    def over_runs(name: str, title: str, now: float | None, **more: Any) -> Figure:
+        values = {night: value for night, row in ran.items() if (value := row[name]) is not None}
+        return compare(name, title, now, values, **more)
+
+    known = scored.filter(pl.col("status") != Status.NO_MODEL)
+    missing = known.filter(pl.col("status") == Status.NO_DATA).height / known.height if known.height else None
     failed = sum(state == State.FAILED for state, _ in outcomes.values())
     return [
-        over_nights("events", "events", len),
-        over_nights("sensors", "sensors with events", lambda some: len({event.sensor for event in some})),
-        over_nights(
-            "worst", "worst severity", lambda some: max((event.severity for event in some), default=0.0)
+        over_events("events", "events", len),
+        over_events("sensors", "sensors with events", lambda some: len({event.sensor for event in some})),
+        over_events("worst", "worst severity", lambda some: max((e.severity for e in some), default=0.0)),
+        over_runs(
+            "scored",
+            "sensors scored",
+            float(known.filter(pl.col("status") != Status.NO_DATA)["sensor"].n_unique()),
         ),
-        Figure("scored", "sensors scored", float(scored["sensor"].n_unique())),
-        Figure("missing", "values missing", missing, percent=True),
-        Figure("no_data", "sensors without data", float(silent)),
-        Figure("no_model", "sensors without model", float(without)),
-        Figure("failed", "sensors failed", float(failed) if outcomes else None),
+        over_runs("missing", "values missing", missing, percent=True),
+        over_runs("no_data", "sensors without data", float(silent)),
+        over_runs("no_model", "sensors without model", float(without)),
+        over_runs("failed", "sensors failed", float(failed) if outcomes else None),
     ]
+
+
+def kept_runs(fleet: Fleet, first: date, last: date) -> dict[date, dict[str, float | None]]:
+    """How the scoring runs from `first` to `last` ended, by night; a night without a kept run is absent.
+
+    A run is kept under the date of its night.
+    """
+    window = Window(Window.day(first).start, Window.day(last).end)
+    rows = run_store(fleet.settings, "score").read_many(
+        None, window, ["as_of", "state", "reason", "rows", "missing"]
+    )
+    ok = pl.col("state") == State.OK
+    empty = pl.col("rows") == pl.col("missing")
+    found = rows.group_by(pl.col("as_of").dt.date().alias("night")).agg(
+        scored=(ok & ~empty).sum(),
+        missing=pl.col("missing").sum() / pl.col("rows").sum(),
+        no_data=(ok & empty).sum(),
+        no_model=pl.col("reason").fill_null("").str.starts_with("no_model").sum(),
+        failed=(pl.col("state") == State.FAILED).sum(),
+    )
+    return {
+        row.pop("night"): {name: _number(value) for name, value in row.items()}
+        for row in found.iter_rows(named=True)
+    }
+
+
+def _number(value: float | None) -> float | None:
+    return float(value) if value is not None and isfinite(value) else None
 
 
 def _during(found: Iterable[EventRow], night: Window) -> list[EventRow]:
@@ -226,11 +267,11 @@ def due_sensors(
     """Sensors whose model is due by what tags and events say; `paano retrain --dry-run` looks closer."""
     rules = fleet.settings.retrain
     alarming: dict[str, set[date]] = {}
-    first = (as_of - timedelta(days=rules.days)).date()
-    last = (as_of - timedelta(microseconds=1)).date()
+    first = day_of(fleet.settings, as_of - timedelta(days=rules.days))
+    last = day_of(fleet.settings, as_of - timedelta(microseconds=1))
     for event in recent:
-        day = max(event.start.date(), first)
-        while day <= min(event.end.date(), last):
+        day = max(day_of(fleet.settings, event.start), first)
+        while day <= min(day_of(fleet.settings, event.end), last):
             alarming.setdefault(event.sensor, set()).add(day)
             day += timedelta(days=1)
     concerns = []

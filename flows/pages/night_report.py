@@ -7,24 +7,36 @@ pages nor pictures are written for quiet sensors; the live view has those.
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import date, timedelta
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from flows.pages.html import read_asset, render
-from flows.pages.night_facts import NightFacts, gather_night
+from flows.pages.night_facts import FEWEST, USUAL, NightFacts, gather_night
 from flows.pages.place import Place, file_name
-from flows.pages.sensor_page import SensorFacts, event_data, gather, render_sensor, shown
+from flows.pages.sensor_page import (
+    SensorFacts,
+    event_data,
+    expected_normal,
+    gather,
+    render_sensor,
+    shown,
+)
 from flows.pages.series import Expected, milliseconds, pack
-from flows.pages.views import EventRow
+from flows.pages.views import EventRow, events
+from flows.run.days import day_window
 from flows.run.fleet import Fleet, storage_options
 from flows.run.outcome import State
+from paano.device import torch_threads
 from paano.errors import PaanoError
+from paano.model import PaAno
 from storage.history.reader import Reading
 from storage.objects.store import open_store
 from storage.registry.registry import Version
@@ -35,13 +47,15 @@ BEFORE = timedelta(days=1)  # of history before the night, for the pictures
 WORKERS = 2  # pages of sensors that are gathered at once
 LATEST = "latest.html"  # always the newest night
 
+log = logging.getLogger("paano.pages")
+
 
 @dataclass(frozen=True)
 class Written:
     """Where a report lies."""
 
     address: str  # of the page
-    link: str  # what a person opens: the live view where the settings name it, else the address
+    link: str  # what a person opens: the live view where the settings name it, else the page itself
     sensors: int  # pages of sensors beside it
     bytes: int
 
@@ -108,7 +122,8 @@ def write_report(
     if not out and all(item.key <= key for item in store.list("") if _is_report(item.key)):
         store.put(LATEST, data)
     address = store.url_of(key)
-    return Written(address, place.night(day) or address, len(pages), len(data))
+    opened = address if "://" in address else Path(address).resolve().as_uri()
+    return Written(address, place.night(day) or opened, len(pages), len(data))
 
 
 def split_place(place: str, day: date) -> tuple[str, str]:
@@ -140,6 +155,8 @@ def render_night(
         place=place,
         zone=settings.zone,
         current="night",
+        usual=USUAL,
+        fewest=FEWEST,
         run_counts=", ".join(f"{count} {state}" for state, count in states.most_common())
         or "no outcome table is kept for this night",
         run_rows=sorted(
@@ -157,22 +174,26 @@ def night_data(
     catalog = fleet.history.sensors()
     pictured = facts.events[: fleet.settings.report.pictures]
     readings = read_around(fleet, facts.window, [event.sensor for event in pictured])
-    first, last = (facts.window.start - timedelta(days=2)).date(), facts.day
+    first, last = facts.day - timedelta(days=2), facts.day
     links = {
         sensor: link
         for sensor in (row.sensor for row in facts.rows)
         if (link := place.sensor(sensor, first, last))
     }
-    rows = []
+    expected = {sensor: page.expected for sensor, page in pages.items() if page.expected is not None}
+    if not place.live:  # the live view asks for it when a picture comes into sight
+        others = {sensor: reading for sensor, reading in readings.items() if sensor not in pages}
+        expected |= expected_of(fleet, others, pictured, facts.champions)
+    rows, drawn = [], {event.event_id for event in pictured}
     for event in facts.events:
         row = event_data(event) | {"group": catalog[event.sensor].group or ""}
         row["verdict"] = facts.verdicts.get(event.event_id, "")
         reading = readings.get(event.sensor)
-        if reading is not None and event in pictured:
-            known = pages.get(event.sensor)
-            row["picture"] = picture_of(event, reading, facts.window, known.expected if known else None)
+        if reading is not None and event.event_id in drawn:
+            row["picture"] = picture_of(event, reading, facts.window, expected.get(event.sensor))
         rows.append(row)
     return {
+        "live": place.live,
         "zone": fleet.settings.zone,
         "day": str(facts.day),
         "window": [milliseconds(facts.window.start), milliseconds(facts.window.end)],
@@ -191,6 +212,43 @@ def read_around(fleet: Fleet, window: Window, sensors: Sequence[str]) -> dict[st
     return {sensor: reading for sensor, reading in found.items() if isinstance(reading, Reading)}
 
 
+def expected_of(
+    fleet: Fleet,
+    readings: Mapping[str, Reading],
+    events: Sequence[EventRow],
+    champions: Mapping[str, Version],
+) -> dict[str, Expected]:
+    """The expected normal of each sensor in place of its events; a sensor whose model has none is absent."""
+    versions = [champions[sensor] for sensor in sorted(readings) if sensor in champions]
+    found: dict[str, Expected] = {}
+    with torch_threads(fleet.settings.run.threads):
+        for sensor, folder in fleet.registry.fetch_many(versions).items():
+            try:
+                if isinstance(folder, PaanoError):
+                    raise folder
+                model, reading = PaAno.load(folder, device="cpu"), readings[sensor]
+                if list(reading.channels) == model.facts.get("channel_names"):
+                    its = [event for event in events if event.sensor == sensor]
+                    if (known := expected_normal(model, reading, its)) is not None:
+                        found[sensor] = known
+            except PaanoError as error:  # the picture is worth having without it
+                log.warning("%s: no expected normal in the report: %s", sensor, error)
+    return found
+
+
+def pictures_of(fleet: Fleet, sensor: str, day: date) -> dict[str, Any]:
+    """The pictures of the events of a sensor in the night of `day`, with the expected normal, by event."""
+    window = day_window(fleet.settings, day)
+    its = events(fleet, window, [sensor])
+    readings = read_around(fleet, window, [sensor])
+    expected = expected_of(fleet, readings, its, fleet.registry.champions([sensor]))
+    return {
+        event.event_id: picture_of(event, reading, window, expected.get(sensor))
+        for event in its
+        for reading in readings.values()
+    }
+
+
 def picture_of(
     event: EventRow, reading: Reading, window: Window, expected: Expected | None
 ) -> dict[str, Any] | None:
@@ -204,6 +262,8 @@ def picture_of(
         return None
     channel = next((name for name in event.channels if name in reading.channels), reading.channels[0])
     column = reading.channels.index(channel)
+    if not np.isfinite(cut.values[:, column]).any():
+        return None
     lines = {"v": small(cut.values[:, column])}
     if expected is not None and channel in expected.channels:
         place = list(expected.channels).index(channel)

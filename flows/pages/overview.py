@@ -14,7 +14,7 @@ from flows.pages.place import Place
 from flows.pages.sensor_page import channel_order, event_data, score_data
 from flows.pages.series import milliseconds, page_series
 from flows.pages.views import EventRow, events
-from flows.run.days import day_window
+from flows.run.days import day_of, day_window, days_from, days_with_rows
 from flows.run.fleet import Fleet
 from flows.run.outcome import State
 from flows.run.report import run_store
@@ -30,10 +30,9 @@ def render_overview(fleet: Fleet, last: date, days: int, place: Place) -> str:
     """The page with a mark for every sensor and day."""
     if not 1 <= days <= LONGEST:
         raise ConfigError(f"{days} days are too many or too few; an overview has 1 to {LONGEST}")
-    end = day_window(fleet.settings, last).end
-    window = Window(end - days * DAY, end)
-    found = events(fleet, window)
-    data = overview_data(fleet, window, found)
+    nights = days_from(last - (days - 1) * DAY, last)
+    found = events(fleet, day_window(fleet.settings, nights[0], last))
+    data = overview_data(fleet, nights, found)
     return render(
         "pages/overview.html",
         data,
@@ -50,18 +49,19 @@ def render_overview(fleet: Fleet, last: date, days: int, place: Place) -> str:
     )
 
 
-def overview_data(fleet: Fleet, window: Window, found: Sequence[EventRow]) -> dict[str, Any]:
-    """What the scripts of the overview draw."""
-    catalog = fleet.history.sensors()
-    days = window.days()
-    scored = set(fleet.scores.dates())
+def overview_data(fleet: Fleet, days: Sequence[date], found: Sequence[EventRow]) -> dict[str, Any]:
+    """What the scripts of the overview draw: a column for each of `days`, which are days of the fleet."""
+    catalog, settings = fleet.history.sensors(), fleet.settings
+    scored = days_with_rows(fleet, days[0], days[-1], fleet.scores.dates())
     blank = "".join("0" if day in scored else "p" for day in days)
     cells = {sensor: list(blank) for sensor in catalog.sensors}
-    runs = run_store(fleet.settings, "score").read_many(
-        None, window, ["sensor", "as_of", "state", "rows", "missing"]
+    runs = run_store(settings, "score").read_many(
+        None,
+        Window(Window.day(days[0]).start, Window.day(days[-1]).end),  # a run is kept under its night's date
+        ["sensor", "as_of", "state", "rows", "missing"],
     )
     for sensor, moment, state, rows, missing in runs.iter_rows():
-        place = (moment - window.start) // DAY
+        place = (moment.date() - days[0]).days
         if sensor in cells and 0 <= place < len(days):
             if state == State.SKIPPED:
                 cells[sensor][place] = "m"
@@ -71,8 +71,8 @@ def overview_data(fleet: Fleet, window: Window, found: Sequence[EventRow]) -> di
     worst: dict[str, float] = {}
     for event in sorted(found, key=lambda event: event.severity):
         level = level_of(event.severity)
-        first = max(0, (event.start - window.start) // DAY)
-        last = min(len(days) - 1, (event.end - window.start) // DAY)
+        first = max(0, (day_of(settings, event.start) - days[0]).days)
+        last = min(len(days) - 1, (day_of(settings, event.end) - days[0]).days)
         for place in range(first, last + 1):
             if event.sensor in cells:
                 cells[event.sensor][place] = str(level)
@@ -83,8 +83,7 @@ def overview_data(fleet: Fleet, window: Window, found: Sequence[EventRow]) -> di
         for sensor, marks in cells.items()
     ]
     return {
-        "zone": fleet.settings.zone,
-        "window": [milliseconds(window.start), milliseconds(window.end)],
+        "zone": settings.zone,
         "days": [str(day) for day in days],
         "nights": nights,
         "rows": sorted(rows_of_map, key=lambda row: (-row[3], row[0])),
@@ -119,8 +118,8 @@ def render_group(fleet: Fleet, group: str, sensors: Sequence[str], window: Windo
         sensors=shown,
         left_out=len(chosen) - len(shown),
         known=catalog.sensors[:2000],
-        since=window.start.date(),
-        until=(window.end - DAY).date(),
+        since=day_of(fleet.settings, window.start),
+        until=day_of(fleet.settings, window.end - timedelta(microseconds=1)),
         zone=fleet.settings.zone,
         current="group",
     )

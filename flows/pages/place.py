@@ -40,6 +40,11 @@ class Place:
     def group(self, group: str) -> str:
         return f"{self.base}/group?{urlencode({'name': group})}" if self.live or self.base else ""
 
+    def sheet(self, sensor: str, version: int) -> str:
+        """The review sheet of a version."""
+        query = urlencode({"id": sensor, "version": version})
+        return f"{self.base}/review/sheet?{query}" if self.live or self.base else ""
+
     def review(self) -> str:
         return f"{self.base}/review" if self.live or self.base else ""
 

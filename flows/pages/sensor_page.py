@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -15,8 +15,10 @@ from flows.pages.html import read_asset, render
 from flows.pages.place import Place
 from flows.pages.series import Expected, milliseconds, page_series, runs_of
 from flows.pages.views import EventRow, SensorView, sensor_view
+from flows.run.days import day_of
 from flows.run.fleet import Fleet
 from flows.work.alarm_rule import alarm_rule
+from paano.alarms.explain import channel_shares
 from paano.device import torch_threads
 from paano.errors import PaanoError
 from paano.model import PaAno
@@ -27,9 +29,10 @@ from storage.window import Window
 BEFORE = timedelta(days=2)  # of history shown before the scored window
 MOST_KNOWN = 3000  # ids that the page of the live view offers
 MOST_CHANNELS = 8  # drawn at once; those that made the events come first
+MOST_SHARED = 20  # events whose channels get their shares
 PARTS = ("shape", "level", "next_value")
 
-Expecting = Callable[[Reading, list[EventRow]], Expected | None]
+Shares = dict[str, dict[str, float]]  # in the score of an event, by its id and by channel
 
 
 @dataclass(frozen=True)
@@ -42,6 +45,7 @@ class SensorFacts:
     scored: Reading | None  # the rows that the parts belong to
     expected: Expected | None
     notes: list[str]
+    shares: Shares = field(default_factory=dict)
 
 
 def gather(
@@ -70,14 +74,16 @@ def gather(
     parts: dict[str, np.ndarray] = {}
     scored: Reading | None = None
     expected: Expected | None = None
+    shares: Shares = {}
     if explain and reading.rows:
         try:
             model = champion_of(fleet, sensor, champions)
             if model is not None and list(reading.channels) == model.facts.get("channel_names"):
                 parts, scored, expected = explain_scores(fleet, model, reading, view, parts_in or window)
+                shares = shares_of(model, reading, view.events)
         except PaanoError as error:  # the page is worth having without them; it says what is missing
             notes.append(f"The parts of the score are not shown: {error}")
-    return SensorFacts(view, reading, parts, scored, expected, notes)
+    return SensorFacts(view, reading, parts, scored, expected, notes, shares)
 
 
 def shown(window: Window) -> Window:
@@ -130,6 +136,19 @@ def expected_normal(model: PaAno, reading: Reading, events: list[EventRow]) -> E
     return Expected(reading.start, reading.interval, reading.channels, low, mid, high)
 
 
+def shares_of(model: PaAno, reading: Reading, events: Sequence[EventRow]) -> Shares:
+    """The share of each channel in the score at the peak of an event, for the worst events."""
+    if len(reading.channels) < 2:
+        return {}
+    shares: Shares = {}
+    for event in events[:MOST_SHARED]:
+        row = (event.peak - reading.start) // reading.interval
+        if 0 <= row < len(reading):
+            found = channel_shares(model, reading.values, row, MOST_CHANNELS)
+            shares[event.event_id] = {reading.channels[column]: round(share, 3) for column, share in found}
+    return shares
+
+
 def page_data(fleet: Fleet, facts: SensorFacts, place: Place, stretches: int = 1_000) -> dict[str, Any]:
     """What the scripts of the page draw."""
     view, reading = facts.view, facts.reading
@@ -162,6 +181,7 @@ def page_data(fleet: Fleet, facts: SensorFacts, place: Place, stretches: int = 1
             if facts.scored is not None
         },
         "events": [event_data(event) for event in view.events],
+        "shares": facts.shares,
         "versions": version_marks(view),
         "live": place.live,
     }
@@ -268,8 +288,8 @@ def render_sensor(fleet: Fleet, facts: SensorFacts, place: Place, back: str = ""
         live=place.live,
         known=catalog.sensors[:MOST_KNOWN] if place.live else [],
         group=catalog[view.sensor].group or "",
-        since=view.window.start.date(),
-        until=(view.window.end - timedelta(microseconds=1)).date(),
+        since=day_of(fleet.settings, view.window.start),
+        until=day_of(fleet.settings, view.window.end - timedelta(microseconds=1)),
     )
 
 

@@ -25,7 +25,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from flows.pages.html import read_asset, render
 from flows.pages.night_facts import gather_night
-from flows.pages.night_report import render_night
+from flows.pages.night_report import pictures_of, render_night
 from flows.pages.overview import render_group, render_overview
 from flows.pages.place import Place
 from flows.pages.review.needs_review import needs_review
@@ -115,6 +115,7 @@ def make_app(settings: Settings, token: str = "", host: str = "127.0.0.1") -> St
             Route("/review/sheet", page(show_sheet)),
             Route("/api/series", data(series_data)),
             Route("/api/parts", data(parts_data)),
+            Route("/api/pictures", data(picture_data)),
         ],
         middleware=middleware,
         exception_handlers={PaanoError: refuse},
@@ -286,4 +287,9 @@ def parts_data(fleet: Fleet, request: Request) -> dict[str, Any]:
         if facts.scored is not None
     }
     expected = {name: facts.expected.of(name) if facts.expected else None for name in facts.reading.channels}
-    return {"parts": parts, "expected": expected, "notes": facts.notes}
+    return {"parts": parts, "expected": expected, "shares": facts.shares, "notes": facts.notes}
+
+
+def picture_data(fleet: Fleet, request: Request) -> dict[str, Any]:
+    """The pictures of a sensor's events with the expected normal, for a night that is already there."""
+    return pictures_of(fleet, asked_sensor(request), asked_day(fleet, request.query_params.get("day", "")))

@@ -37,7 +37,8 @@ def chromium(folder: Path, width: int = 1280, height: int = 900) -> Iterator[Any
     for flag in (
         "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars",
         "--disable-background-networking", "--disable-component-update", "--disable-sync", "--no-first-run",
-        "--disable-default-apps", "--force-prefers-reduced-motion", f"--window-size={width},{height}",
+        "--disable-default-apps", "--lang=en-GB", "--force-prefers-reduced-motion",
+        f"--window-size={width},{height}",
         "--host-resolver-rules=MAP * ~NOTFOUND , EXCLUDE 127.0.0.1", f"--user-data-dir={folder}",
     ):  # fmt: skip
         options.add_argument(flag)

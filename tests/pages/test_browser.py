@@ -196,6 +196,23 @@ def test_the_live_view_shows_a_night_a_sensor_and_its_parts(browser, live_view):
     assert browser.execute_script("return document.images.length") == 0
 
 
+def test_the_live_view_draws_the_expected_normal_under_the_events(browser, live_view):
+    open_page(browser, live_view + "/")
+    wait_for(browser, "return document.body.dataset.expected === 'yes'")
+    assert "expected normal" in browser.find_element(By.ID, "picture-legend").text
+
+
+@pytest.mark.parametrize("path", ["/", "/sensor?id=s00", "/overview?days=30", "/group", "/review"])
+def test_a_page_fits_a_narrow_screen(browser, live_view, path):
+    narrow = {"width": 390, "height": 800, "deviceScaleFactor": 2, "mobile": True}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", narrow)
+    try:
+        open_page(browser, live_view + path)
+        assert browser.execute_script("return document.documentElement.scrollWidth") <= 390
+    finally:
+        browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+
+
 def test_the_live_view_has_weeks_groups_and_reviews(browser, live_view):
     for name in ("week", "month", "compare", "review"):
         open_page(browser, live_view + "/")

@@ -42,6 +42,34 @@ def test_the_facts_of_a_night_name_who_has_events_no_data_and_no_model(fleet, la
     assert numbers["no_data"].now == 1
 
 
+def test_every_figure_of_a_night_stands_beside_the_night_before_and_the_usual(fleet, last_night, tmp_path):
+    from dataclasses import replace
+
+    from flows.pages.night_facts import FEWEST
+    from flows.run.report import run_store
+    from storage.tables.runs import RunRow
+    from storage.window import Window
+
+    settings = fleet.settings.model_copy(
+        update={"run": fleet.settings.run.model_copy(update={"url": str(tmp_path / "runs")})}
+    )
+    for back in range(1, FEWEST + 1):
+        night = last_night - timedelta(days=back)
+        rows = [
+            RunRow("s00", "ok", figures={"rows": 48, "missing": 12}),
+            RunRow("silent", "ok", figures={"rows": 48, "missing": 48}),
+            RunRow("young", "skipped", "no_model: too young"),
+            RunRow("s01", "failed" if back == 1 else "ok", figures={"rows": 48, "missing": 0}),
+        ]
+        run_store(settings, "score").keep(rows, Window.day(night).start, str(night))
+    numbers = {f.name: f for f in gather_night(replace(fleet, settings=settings), last_night).figures}
+    assert (numbers["scored"].before, numbers["scored"].usual) == (1, 2)
+    assert numbers["missing"].before == numbers["missing"].usual == pytest.approx(60 / 144)
+    assert (numbers["no_data"].before, numbers["no_model"].before) == (1, 1)
+    assert (numbers["failed"].before, numbers["failed"].usual) == (1, 0)
+    assert numbers["scored"].now == 4, "a sensor without a model or without values is not scored"
+
+
 def test_the_map_has_a_mark_for_every_sensor_and_hour(fleet, last_night):
     rows = {row.sensor: row for row in gather_night(fleet, last_night).rows}
     assert set(rows) == set(fleet.history.sensors().sensors)
@@ -163,6 +191,24 @@ def test_file_names_of_sensors_are_safe_and_their_own():
     assert all(
         re.fullmatch(r"[A-Za-z0-9_-][A-Za-z0-9._-]*\.html", name) and len(name) < 100 for name in names
     )
+
+
+def test_every_picture_of_the_report_has_the_expected_normal(fleet, last_night, tmp_path):
+    """Also those of sensors that get no page of their own."""
+    from dataclasses import replace
+
+    settings = fleet.settings.model_copy(
+        update={"report": fleet.settings.report.model_copy(update={"sensors": 0})}
+    )
+    write_report(replace(fleet, settings=settings), last_night, out=str(tmp_path / "night.html"))
+    drawn = [
+        event for event in data_of((tmp_path / "night.html").read_text())["events"] if event.get("picture")
+    ]
+    assert drawn and all("mid" in event["picture"] for event in drawn if event["cause"] != "silent")
+
+
+def test_what_is_opened_is_an_address_that_a_browser_takes(page):
+    assert page[1].link == page[0].as_uri()
 
 
 def test_levels_of_severity_rise():

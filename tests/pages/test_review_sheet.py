@@ -33,7 +33,7 @@ def test_a_version_gets_pictures_and_a_sheet_with_all_of_them(files):
     assert {"scores.png", "faults.png", "review.html", "scores.svg", "faults.svg", "calibration.svg"} <= set(
         files
     )
-    assert {"training.svg", "map.svg", "series.svg"} <= set(files)
+    assert {"training.svg", "map.svg", "series.svg", "comparison.svg", "expected.svg"} <= set(files)
     sheet = files["review.html"].decode()
     assert sheet.count("<svg") == len([name for name in files if name.endswith(".svg")])
     assert "review test" in sheet and "champion" in sheet
@@ -68,6 +68,12 @@ def test_numbers_of_an_axis_are_round_and_inside(low, high):
     assert 3 <= len(found) <= 11
     slack = 1e-6 * (high - low)
     assert all(low - slack <= value <= high + slack for value in found)
+
+
+def test_a_legend_stays_within_its_figure():
+    figure = plot("a", *(Line([0, 1], [0, 1], "score", "a name of some length " * 3) for _ in range(9)))
+    assert all(x + 22 + 6 * len(text) <= figure.width for x, _, _, text, _ in figure.keys)
+    assert figure.whole > max(y for _, y, *_ in figure.keys)
 
 
 def test_a_figure_without_values_can_be_drawn():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+from datetime import timedelta
 from urllib.parse import urlencode
 
 import httpx
@@ -108,6 +109,22 @@ def test_what_cannot_be_shown_is_said(view, path, code, text):
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH"])
 def test_nothing_but_reading_is_answered(view, method):
     assert view.request(method, "/").status_code == 405
+
+
+def test_days_are_those_of_the_fleets_zone(view, fleet, last_night):
+    """Rome is ahead of UTC: its days begin on the date before."""
+    text = view.get("/overview?days=7").text
+    data = json.loads(re.search(r'id="data">(.*?)</script>', text, re.S)[1])
+    assert data["days"][-1] == str(last_night) and len(data["days"]) == 7
+    cells = {row[0]: row[2] for row in data["rows"]}
+    assert set(cells["s00"][:4]) == {"p"} and set(cells["s00"][-3:]) <= set("012345")
+    week = last_night - timedelta(days=6)
+    for path in (
+        f"/sensor?id=s00&since={week}&until={last_night}",
+        f"/group?since={week}&until={last_night}",
+    ):
+        shown = re.findall(r'name="(?:since|until)" value="([^"]+)"', view.get(path).text)
+        assert shown == [str(week), str(last_night)], "the form names the days that are shown"
 
 
 def test_looking_writes_nothing(view, fleet):

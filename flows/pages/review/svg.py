@@ -12,6 +12,7 @@ WIDTH, HEIGHT = 560.0, 230.0
 LEFT, RIGHT, TOP, BOTTOM = 58.0, 14.0, 14.0, 42.0
 Scale = Callable[[np.ndarray], np.ndarray]
 MOST_POINTS = 700  # of a line; more cannot be seen
+LONGEST_KEY = 40  # characters of a name in a legend
 
 
 @dataclass(frozen=True)
@@ -85,6 +86,25 @@ class Figure:
     legend: list[tuple[str, str, bool]] = field(default_factory=list)  # ink, text, dashed
     height: float = HEIGHT
     width: float = WIDTH
+    left: float = LEFT
+
+    @property
+    def keys(self) -> list[tuple[float, float, str, str, bool]]:
+        """The legend: place, ink, text and dashes of every entry, in as many lines as they need."""
+        x, y, placed = self.left, self.height + 8, []
+        for ink, text, dashed in self.legend:
+            name = text if len(text) <= LONGEST_KEY else text[: LONGEST_KEY - 1] + "…"
+            wide = 34 + 6.6 * len(name)
+            if x > self.left and x + wide > self.width:
+                x, y = self.left, y + 17
+            placed.append((x, y, ink, name, dashed))
+            x += wide
+        return placed
+
+    @property
+    def whole(self) -> float:
+        """The height with the legend."""
+        return max((y for _, y, *_ in self.keys), default=self.height - 12) + 12
 
 
 def plot(
@@ -94,6 +114,7 @@ def plot(
     y_label: str = "",
     log: bool = False,
     x_ticks: Sequence[tuple[float, str]] | None = None,
+    y_ticks: Sequence[tuple[float, str]] | None = None,
     bare: bool = False,
 ) -> Figure:
     """Lines, areas and dots on common axes.
@@ -105,6 +126,7 @@ def plot(
         y_label: text of the y axis.
         log: a logarithmic y axis.
         x_ticks: places and texts of the x axis instead of numbers.
+        y_ticks: the same of the y axis.
         bare: no numbers on the axes.
     """
     bend = (lambda v: np.log10(np.where(v > 0, v, np.nan))) if log else (lambda v: v)
@@ -128,7 +150,9 @@ def plot(
         shapes,
         [(float(across(np.array(place))), text) for place, text in x_ticks or ()]
         or ([] if bare else [(float(across(np.array(v))), short(v)) for v in numbers(x_low, x_high)]),
-        [(float(down(np.array(v))), short(10**v if log else v)) for v in ticks],
+        [(float(down(np.array(place))), text) for place, text in y_ticks]
+        if y_ticks is not None
+        else [(float(down(np.array(v))), short(10**v if log else v)) for v in ticks],
         x_label,
         y_label,
         [(part.ink, part.label, isinstance(part, Line) and part.dash) for part in parts if part.label],
@@ -138,15 +162,15 @@ def plot(
 def bars(title: str, *parts: Bars, x_label: str = "", high: float = 1.0) -> Figure:
     """Sets of horizontal bars beside each other, from 0 to `high`."""
     names = list(parts[0].names)
-    each = 22.0
+    each, left = 22.0, 110.0
     height = TOP + BOTTOM + each * max(1, len(names))
-    wide = (WIDTH - 110 - RIGHT) / high
+    wide = (WIDTH - left - RIGHT) / high
     thick = (each - 6) / len(parts)
     shapes = [
         Shape(
             "rect",
             part.ink,
-            x=110,
+            x=left,
             y=TOP + each * row + 3 + thick * place,
             width=max(0.0, value) * wide,
             height=thick,
@@ -158,12 +182,13 @@ def bars(title: str, *parts: Bars, x_label: str = "", high: float = 1.0) -> Figu
     return Figure(
         title,
         shapes,
-        [(110 + wide * v, short(v)) for v in numbers(0, high)],
+        [(left + wide * v, short(v)) for v in numbers(0, high)],
         [(TOP + each * (row + 0.5), name.replace("_", " ")) for row, name in enumerate(names)],
         x_label,
         "",
         [(part.ink, part.label, False) for part in parts if part.label],
         height,
+        left=left,
     )
 
 

@@ -177,7 +177,7 @@ function niceTicks(low, high, count) {
 }
 const DECADES = [-3, -2, -1, 0, 1, 2, 3, 4, 5, 6].flatMap(n => [1, 3].map(k => k * 10 ** n));
 const MINUTE = 60000, HOUR = 3600000, DAY = 86400000;
-const STEPS = [MINUTE, 5 * MINUTE, 15 * MINUTE, 30 * MINUTE, HOUR, 3 * HOUR, 6 * HOUR, 12 * HOUR, DAY, 2 * DAY, 7 * DAY,
+const STEPS = [MINUTE, 5 * MINUTE, 15 * MINUTE, 30 * MINUTE, HOUR, 3 * HOUR, 6 * HOUR, 12 * HOUR, DAY, 2 * DAY, 4 * DAY, 7 * DAY,
   14 * DAY, 30 * DAY, 90 * DAY, 365 * DAY];
 function timeTicks(from, to, count) {
   const step = STEPS.find(s => (to - from) / s <= count) || STEPS[STEPS.length - 1];
@@ -193,9 +193,9 @@ const numberText = v => v === null ? "–" : Math.abs(v) >= 1e5 || (v !== 0 && M
  * with the keyboard: arrows move, + and − zoom, 0 shows all.
  */
 class TimeChart {
-  constructor(root, { panels, from, to, shades = [], marks = [], gaps = [], label = "", changed = null }) {
-    Object.assign(this, { root, panels, all: [from, to], from, to, shades, marks, gaps, changed });
-    this.left = 58; this.right = 10; this.top = marks.length ? 20 : 8; this.bottom = 24; this.gap = 12;
+  constructor(root, { panels, from, to, shades = [], marks = [], gaps = [], before = from, label = "", changed = null }) {
+    Object.assign(this, { root, panels, all: [from, to], from, to, shades, marks, gaps, before, changed });
+    this.left = 58; this.right = 10; this.top = marks.length ? 34 : 20; this.bottom = 24; this.gap = 22;
     this.canvas = el("canvas", { role: "img", "aria-label": label });
     root.classList.add("chart");
     root.tabIndex = 0;
@@ -301,8 +301,9 @@ class TimeChart {
     for (const t of ticks) {
       const at = Math.round(x(t)) + .5;
       pen.beginPath(); pen.moveTo(at, this.top); pen.lineTo(at, bottom); pen.stroke();
-      const midnight = formatTime(t, "clock") === "00:00";
-      pen.fillText(formatTime(t, step >= DAY || midnight ? "day" : "clock"), at, height - 8);
+      const midnight = formatTime(t, "clock") === "00:00", text = formatTime(t, step >= DAY || midnight ? "day" : "clock");
+      const half = pen.measureText(text).width / 2; // a label at the edge stays whole
+      pen.fillText(text, Math.max(half, Math.min(at, width - half)), height - 8);
     }
     let y0 = this.top;
     for (const panel of this.panels) { this.drawPanel(pen, panel, y0, clipped, x, right); y0 += panel.height + this.gap; }
@@ -342,9 +343,10 @@ class TimeChart {
     const y = v => y0 + panel.height - (bent(v) - floor) / span * panel.height;
     pen.textAlign = "right"; pen.lineWidth = 1;
     let above = Infinity;
-    const ticks = panel.unit ? [0, ...DECADES].filter(v => v <= high) : niceTicks(low, high, panel.height / 34);
+    let ticks = panel.unit ? [0, ...DECADES].filter(v => v <= high) : niceTicks(low, high, panel.height / 34);
+    if (ticks.length < 2) ticks = niceTicks(low, high, 4); // one number gives no scale
     for (const v of ticks) {
-      if (y(v) < y0 + 4 || y(v) > above - 22) continue;
+      if (y(v) < y0 || y(v) > above - 16) continue;
       above = y(v);
       pen.strokeStyle = colour("line"); pen.globalAlpha = .7;
       pen.beginPath(); pen.moveTo(this.left, Math.round(y(v)) + .5); pen.lineTo(right, Math.round(y(v)) + .5); pen.stroke();
@@ -352,6 +354,9 @@ class TimeChart {
       pen.fillText(numberText(+v.toPrecision(6)), this.left - 6, y(v) + 4);
     }
     clipped(() => {
+      if (this.before > this.from) { // what came before the chosen range
+        pen.fillStyle = colour("ground"); pen.fillRect(this.left, y0, x(this.before) - this.left, panel.height);
+      }
       for (const shade of panel.shades || []) {
         if (shade.to < this.from || shade.from > this.to) continue;
         pen.fillStyle = colour("event"); pen.globalAlpha = .16;
@@ -371,10 +376,7 @@ class TimeChart {
       pen.setLineDash([]);
     });
     pen.textAlign = "left"; pen.fillStyle = colour("ink");
-    const title = panel.title.length > 60 ? panel.title.slice(0, 59) + "…" : panel.title;
-    const wide = pen.measureText(title).width;
-    pen.globalAlpha = .82; pen.fillStyle = colour("paper"); pen.fillRect(this.left + 4, y0 + 1, wide + 8, 15); pen.globalAlpha = 1;
-    pen.fillStyle = colour("ink"); pen.fillText(title, this.left + 8, y0 + 12);
+    pen.fillText(fitted(pen, panel.title, this.inner), this.left, y0 - 6);
     pen.strokeStyle = colour("line"); pen.strokeRect(this.left + .5, y0 + .5, this.inner, panel.height);
   }
 }
@@ -483,10 +485,13 @@ function fitted(pen, text, width) {
   return shown;
 }
 /** What the marks of a map mean. */
-function mapLegend(root) {
+function mapLegend(root, rows) {
+  const used = mark => rows.some(cells => cells.includes(mark));
   const box = (ink, text) => el("span", {}, el("i", { style: { background: ink } }), text);
   root.replaceChildren(box("var(--s0)", "quiet"), ...LEVELS.map((_, k) => box(`var(--s${k + 1})`, (k ? "" : "severity ") + levelText(k + 1))),
     box("repeating-linear-gradient(45deg, var(--empty) 0 1.5px, transparent 1.5px 4px)", "no data"),
-    el("span", {}, el("i", { style: { border: "1px dashed var(--empty)" } }), "no model"));
+    el("span", {}, el("i", { style: { border: "1px dashed var(--empty)" } }), "no model"),
+    ...(used("u") ? [el("span", {}, el("i", { style: { border: "1px solid var(--empty)" } }), "muted")] : []),
+    ...(used("p") ? [el("span", {}, "blank: not scored")] : []));
 }
 setUpTheme();

@@ -35,16 +35,32 @@ function chosen() {
 const inSight = new IntersectionObserver(entries => entries.filter(entry => entry.isIntersecting).forEach(entry => {
   inSight.unobserve(entry.target);
   drawPicture(entry.target);
+  if (DATA.live) askExpected(entry.target.event.sensor);
 }), { rootMargin: "200px" });
 const drawn = new Set();
+// The live view shows the series at once and asks for the expected normal of a sensor afterwards.
+const asked = new Set();
+async function askExpected(sensor) {
+  if (asked.has(sensor)) return;
+  asked.add(sensor);
+  const answer = await fetch("/api/pictures?" + new URLSearchParams({ id: sensor, day: DATA.day }));
+  if (!answer.ok) return;
+  const pictures = await answer.json();
+  DATA.events.filter(event => pictures[event.id]).forEach(event => { event.picture = pictures[event.id]; });
+  drawn.forEach(canvas => { if (canvas.event.sensor === sensor) drawPicture(canvas); });
+  showPictureLegend();
+  document.body.dataset.expected = "yes";
+}
 function drawPicture(canvas) {
-  const event = canvas.event, picture = event.picture, width = canvas.clientWidth || 260, height = 58;
+  const event = canvas.event, picture = event.picture, width = canvas.clientWidth || 260, height = 68, left = 46;
   const pen = sized(canvas, width, height), values = unpack(picture.v);
   drawn.add(canvas);
   const span = picture.to - picture.from, time = (k, count) => picture.from + span * (k + .5) / count;
-  const x = t => 2 + (t - picture.from) / span * (width - 4);
+  const x = t => left + (t - picture.from) / span * (width - left - 2);
   const low = picture.v.low, high = picture.v.high;
   const y = v => height - 6 - (v - low) / (high - low || 1) * (height - 14);
+  pen.fillStyle = colour("soft"); pen.textAlign = "right"; pen.textBaseline = "middle";
+  pen.fillText(numberText(+high.toPrecision(3)), left - 6, y(high)); pen.fillText(numberText(+low.toPrecision(3)), left - 6, y(low));
   pen.fillStyle = colour("event"); pen.globalAlpha = .18;
   const a = x(Math.max(event.start, picture.from)), b = x(Math.min(event.end, picture.to));
   pen.fillRect(a, 0, Math.max(2, b - a), height);
@@ -73,7 +89,7 @@ function eventRow(event) {
     el("div", { class: "facts" }, el("div", {}, el("b", {}, timeElement(event.start)), " to ",
       el("b", {}, timeElement(event.end)), ` · ${length}`),
       el("div", {}, "peak ", timeElement(event.peak)),
-      event.channels.length ? el("div", { class: "name" }, "channels " + event.channels.join(", ")) : null,
+      event.channels.length ? el("div", { class: "name" }, (event.channels.length > 1 ? "channels: " : "channel: ") + event.channels.join(", ")) : null,
       el("div", { class: "small soft" }, "event ", el("code", {}, event.id),
         event.verdict ? el("span", { class: "badge verdict", style: { marginLeft: "6px" } }, event.verdict) : null)));
 }
@@ -95,7 +111,7 @@ function showMap() {
   const order = $("order").value;
   if (order !== "worst") rows = [...rows].sort((a, b) => (order === "group" ? a[1].localeCompare(b[1]) : 0) || a[0].localeCompare(b[0]));
   map.set(rows.map(([name, , cells, worst]) => ({ name, cells, worst, link: DATA.links[name] })));
-  $("map-shown").textContent = `${rows.length} sensors`;
+  $("map-shown").textContent = `${rows.length} sensor${rows.length === 1 ? "" : "s"}, hours in ${DATA.zone}`;
 }
 const hours = Math.round((DATA.window[1] - DATA.window[0]) / HOUR), hourAt = column => DATA.window[0] + column * HOUR;
 const MARKS = { 0: "quiet", x: "no data", m: "no model", u: "muted", p: "not scored" };
@@ -109,11 +125,12 @@ const map = new CellMap($("map"), {
   explain: (row, column) => column < 0 ? row.name : [row.name, `${formatTime(hourAt(column))} (${utcText(hourAt(column))})`,
     MARKS[row.cells[column]] || `severity ${levelText(Number(row.cells[column]))}`].join("\n"),
 });
-mapLegend($("map-legend"));
+mapLegend($("map-legend"), DATA.rows.map(row => row[2]));
 const swatch = (ink, text, kind) => el("span", {}, el("i", { class: kind, style: kind.includes("line") ? { borderColor: `var(--${ink})` }
   : { background: `var(--${ink})`, opacity: .5 } }), text);
-$("picture-legend").replaceChildren(swatch("series", "observed", "line"), ...(DATA.events.some(e => e.picture && e.picture.mid)
+const showPictureLegend = () => $("picture-legend").replaceChildren(swatch("series", "observed", "line"), ...(DATA.events.some(e => e.picture && e.picture.mid)
   ? [swatch("expected", "expected normal", "line dash")] : []), swatch("event", "event", ""));
+showPictureLegend();
 
 for (const id of ["search", "group", "least", "cause", "open-only"]) $(id).addEventListener("input", () => { most = SHOWN; showEvents(); showMap(); });
 $("order").addEventListener("input", showMap);

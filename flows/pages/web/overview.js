@@ -2,9 +2,8 @@
 const groups = [...new Set(DATA.rows.map(row => row[1]))].filter(Boolean).sort();
 $("group").replaceChildren(el("option", { value: "" }, "every group"), ...groups.map(name => el("option", { value: name }, name)));
 $("group").classList.toggle("hidden", !groups.length);
-const dayAt = column => DATA.window[0] + column * DAY, noon = column => dayAt(column) + DAY / 2;
-const label = column => new Date(noon(column)).toLocaleDateString("en-GB", { day: "2-digit", month: DATA.days.length > 31 ? undefined : "short", timeZone: "UTC" });
-const MARKS = { 0: "quiet", x: "no data", m: "no model, or not scored", u: "muted", p: "not scored" };
+const label = column => new Date(DATA.days[column]).toLocaleDateString("en-GB", { day: "2-digit", month: DATA.days.length > 31 ? undefined : "short", timeZone: "UTC" });
+const MARKS = { 0: "quiet", x: "no data", m: "skipped: no model, or too little data", u: "muted", p: "not scored" };
 const map = new CellMap($("map"), {
   columns: DATA.days.length, labels: DATA.days.map((_, k) => label(k)), rows: [],
   open: (row, column) => {
@@ -35,7 +34,7 @@ function drawBars() {
   if (!width) return;
   const pen = sized(bars, width, height), left = 40, bottom = 22, wide = (width - left - 8) / DATA.nights.length;
   const most = Math.max(1, ...DATA.nights.map(night => night.reduce((a, b) => a + b, 0)));
-  const y = n => height - bottom - n / most * (height - bottom - 12);
+  const y = n => height - bottom - n / most * (height - bottom - 20);
   pen.textAlign = "right"; pen.textBaseline = "middle";
   for (const n of niceTicks(0, most, 3).filter(Number.isInteger)) {
     pen.strokeStyle = colour("line"); pen.beginPath(); pen.moveTo(left, y(n) + .5); pen.lineTo(width - 8, y(n) + .5); pen.stroke();
@@ -53,6 +52,7 @@ function drawBars() {
     }
     pen.textAlign = "center"; pen.fillStyle = colour("soft");
     if (k % every === 0) pen.fillText(label(k), left + (k + .5) * wide, height - 9);
+    if (sum && wide > 22) { pen.fillStyle = colour("ink"); pen.fillText(String(sum), left + (k + .5) * wide, y(sum) - 8); }
   });
 }
 bars.addEventListener("pointermove", event => {
@@ -67,6 +67,6 @@ bars.addEventListener("click", event => {
 });
 redraws.push(drawBars);
 new ResizeObserver(drawBars).observe($("nights"));
-mapLegend($("map-legend"));
+mapLegend($("map-legend"), DATA.rows.map(row => row[2]));
 showMap();
 document.body.dataset.ready = "yes";

@@ -1,5 +1,15 @@
 "use strict";
 const ink = part => part.replaceAll("_", "-"), partText = part => "part " + part.replaceAll("_", " ");
+/** A channel with its rank among those that made the events, and its share in the worst of them that names it. */
+function titleOf(channel) {
+  if (!channel.rank || (DATA.channels.length === 1 && !DATA.left_out)) return channel.name;
+  const event = DATA.events.find(each => each.channels.includes(channel.name)), share = shareOf(event, channel.name);
+  return `${channel.name} · ${["largest", "second", "third"][channel.rank - 1] || channel.rank + "th"} share${share ? `, ${share} of the event of ${formatTime(event.start)}` : ""}`;
+}
+function shareOf(event, channel) {
+  const share = ((event && DATA.shares[event.id]) || {})[channel];
+  return share === undefined ? "" : `${Math.round(100 * share)} %`;
+}
 const chart = (() => {
   const panels = [];
   for (const channel of DATA.channels) {
@@ -8,8 +18,7 @@ const chart = (() => {
       bands.push({ low: channel.expected.low, high: channel.expected.high, colour: "expected" });
       lines.unshift({ series: channel.expected.mid, colour: "expected", dash: [4, 3], label: channel.name + ", expected" });
     }
-    const share = channel.rank ? ` · ${["largest", "second", "third"][channel.rank - 1] || channel.rank + "th"} share` : "";
-    panels.push({ title: channel.name + (DATA.channels.length > 1 || DATA.left_out ? share : ""), lines, bands, gaps: channel.gaps,
+    panels.push({ title: titleOf(channel), lines, bands, gaps: channel.gaps,
       height: DATA.channels.length === 1 ? 210 : DATA.channels.length < 4 ? 130 : 84 });
   }
   if (DATA.score) {
@@ -23,7 +32,7 @@ const chart = (() => {
   const text = event => `event, severity ${event.severity.toFixed(1)}${event.cause ? ", " + event.cause : ""}`;
   const marks = DATA.versions.map(v => ({ at: v.at, label: `version ${v.version}`, colour: "version" }));
   const made = new TimeChart($("chart"), {
-    panels, from: DATA.before, to: DATA.window[1], marks,
+    panels, from: DATA.before, to: DATA.window[1], marks, before: DATA.window[0],
     shades: DATA.events.map(e => ({ from: e.start, to: e.end, label: text(e) })),
     label: `series and score of ${DATA.sensor}`,
     changed: (from, to) => { tellRange(); history.replaceState(null, "", `#${Math.round(from)},${Math.round(to)}`); refine(from, to); },
@@ -60,10 +69,11 @@ async function askParts() {
   const query = new URLSearchParams({ id: DATA.sensor, since: $("since").value, until: $("until").value });
   const answer = await fetch(`/api/parts?${query}`);
   if (!answer.ok) return;
-  const { parts, expected, notes } = await answer.json();
-  DATA.parts = parts;
+  const { parts, expected, shares, notes } = await answer.json();
+  Object.assign(DATA, { parts, shares });
   chart.panels.forEach((panel, k) => {
     const channel = DATA.channels[k], band = channel && expected[channel.name];
+    if (channel) panel.title = titleOf(channel);
     if (band) {
       channel.expected = band;
       panel.bands.push({ low: band.low, high: band.high, colour: "expected" });
@@ -74,6 +84,7 @@ async function askParts() {
   });
   $("more").textContent += notes.map(note => " " + note).join("");
   showLegend();
+  showTable();
   chart.draw();
   document.body.dataset.parts = "yes";
 }
@@ -83,7 +94,7 @@ const showLegend = () => $("legend").replaceChildren(key("series", "observed", "
   ? [key("expected", "expected normal", "line dash"), key("expected", "its usual band")] : []),
   key("score", "score", "line"), key("threshold", "threshold", "line dash"),
   ...Object.keys(DATA.parts).map(name => key(ink(name), partText(name), "line")), key("event", "event, from its start to its end"),
-  key("version", "first row of a version", "line dash"));
+  key("version", "first row of a version", "line dash"), ...(DATA.before < DATA.window[0] ? [key("line", "before the range")] : []));
 $("more").textContent = DATA.left_out ? ` ${DATA.left_out} further channels are not drawn.` : "";
 
 function showEvent(event) {
@@ -92,23 +103,27 @@ function showEvent(event) {
   $("chart").scrollIntoView({ block: "center" });
   $("chart").focus({ preventScroll: true });
 }
-const rows = DATA.events.map(event => el("tr", {},
+const rowsOf = () => DATA.events.map(event => el("tr", {},
   el("td", {}, severityBadge(event.severity)),
   el("td", {}, el("button", { class: "button", onclick: () => showEvent(event) }, timeElement(event.start))),
   el("td", {}, event.open ? el("span", { class: "badge open" }, "still open") : timeElement(event.end)),
   el("td", {}, timeElement(event.peak)),
   el("td", { class: "right" }, lengthText(event.end - event.start)),
   el("td", {}, event.cause),
-  el("td", { class: "name" }, event.channels.join(", ")),
+  el("td", { class: "name" }, event.channels.map(name => `${name} ${shareOf(event, name)}`.trim()).join(", ")),
   el("td", { class: "right" }, event.version === null ? "" : String(event.version))));
-$("events").replaceChildren(
+function showTable() {
+  const rows = rowsOf();
+  $("events").replaceChildren(
   el("thead", {}, el("tr", {}, ...["severity", "start", "end", "peak", "length", "cause", "channels", "version"].map((t, k) =>
     el("th", { class: k === 4 || k === 7 ? "right" : "" }, t)))),
   el("tbody", {}, ...(rows.length ? rows : [el("tr", {}, el("td", { colspan: 8, class: "soft" }, "no events in this range"))])));
+}
 
 const wanted = location.hash.slice(1).split(",").map(Number);
 if (wanted.length === 2 && wanted.every(Number.isFinite) && wanted[0] < wanted[1]) chart.show(...wanted, false);
 tellRange();
 showLegend();
+showTable();
 if (DATA.live) askParts();
 document.body.dataset.ready = "yes";
