@@ -561,7 +561,8 @@ CHOICES = """\
 - **Where the rest goes**: about two S3 requests per sensor for its history (botocore takes 1.5 to 2 ms
   of Python each), opening its model, Parquet of a few kB, the second look at events, and the night's
   page. These hold Python's lock while the convolutions of the other thread wait for it.
-- The bytes of a night count its report too, which reads the history of the sensors it shows again.""".splitlines()
+- The bytes of a night count its report too, which reads the history of the sensors it shows again.
+""".splitlines()
 
 
 def write_report() -> None:
