@@ -158,8 +158,8 @@ def with_level(
     level, _ = fit_level(
         read_values(values, config.max_gap), config.patch, train.astype(float), config.normal_quantile
     )
-    both, *_ = level.combine(shape.astype(float), level.score(read_values(series.values, config.max_gap)))
-    return both
+    both = level.in_nats(shape.astype(float), level.score(read_values(series.values, config.max_gap)))
+    return np.sum(both, axis=0)
 
 
 def run_all(

@@ -28,14 +28,17 @@ from benchmarks.accuracy import data_folder, mean_and_error, without_one_subset
 from benchmarks.level import LADDER, features, level_of, typical_of
 from paano import PaAno, PaAnoConfig, patches
 from paano.alarms.fit_calibration import fit_calibration
+from paano.config import KEEP
 from paano.device import torch_threads
 from paano.evaluation.baselines import FITS
 from paano.evaluation.metrics import evaluate, find_window
 from paano.evaluation.protocol import LabelledSeries, parse_name
 from paano.evaluation.protocol import read_series as read_file
 from paano.scoring.bank import Bank, bank_size, kmeans, nearest_members
+from paano.scoring.kept import keep_rows
 from paano.scoring.level import fit_level
 from paano.scoring.next_value import fit_next_value
+from paano.scoring.plain import SHARE, fit_plain
 from paano.scoring.shape import nearest_distance, spread, strided
 from paano.series import Series, read_series, valid_starts
 
@@ -98,10 +101,7 @@ class Encoded:
         )
 
     def plain(self, shaped: bool) -> Shape:
-        """Distance of the patches themselves to the nearest of training: standardised, or without their mean.
-
-        It needs no encoder.
-        """
+        """Distance of patches, value by value, to the nearest of training: standardised, or only centred."""
         patch = self.config.patch
         train, whole = (
             torch.from_numpy(part.values[:, 0].copy()).unfold(0, patch, 1)[torch.from_numpy(starts)]
@@ -196,10 +196,19 @@ def candidates(series: LabelledSeries, seed: int, more: bool = False) -> Iterato
     def both(one: np.ndarray) -> np.ndarray:
         return one + np.maximum(raw - level.typical, 0.0)
 
+    kept = keep_rows(base.train, KEEP)
+    looked, _ = fit_plain(base.train, base.train_starts, kept, config.patch)
+    plain = looked.score(base.whole, base.starts, kept)
+
     ours = both(shape.in_units())
     now = both(nearest.in_units()) + row + patch
     yield BEFORE, ours
-    yield OURS, now
+    yield OURS, both(SHARE * (nearest.in_units() + plain)) + row + patch
+    yield "default without plain patches", now
+    yield "default without plain patches, shape counts 3/4", both(SHARE * nearest.in_units()) + row + patch
+    yield "default, plain patches count fully", now + plain
+    yield "default, encoder counts half", both(nearest.in_units() / 2 + plain) + row + patch
+    yield "default without the encoder", both(2 * SHARE * plain) + row + patch
     yield "shape alone", shape.in_units()
     yield "level alone", np.maximum(raw - level.typical, 0.0)
     for k in (1, 10):
@@ -219,14 +228,10 @@ def candidates(series: LabelledSeries, seed: int, more: bool = False) -> Iterato
         typical = typical_of(base.train.values, chosen, unit)
         changed = np.maximum(other - typical, 0.0)
         yield name, shape.in_units() + changed
-        yield f"default, {name}", nearest.in_units() + changed + row + patch
+        yield f"default without plain patches, {name}", nearest.in_units() + changed + row + patch
     standardised, centred = base.plain(True).in_units(), base.plain(False).in_units()
-    yield "and plain patches, standardised", ours + standardised
-    yield "and plain patches, centred", ours + centred
-    yield "default and plain patches, standardised", now + standardised
-    yield "default and plain patches, centred", now + centred
-    yield "default and both plain patches, half each", now + (standardised + centred) / 2
-    yield "plain patches instead of the encoder", both(standardised) + row + patch
+    yield "default, plain patches neither averaged nor thinned out", now + standardised
+    yield "default, plain patches centred only", now + centred
     for rows in (24, 48):
         yield f"smoothed over {rows} points", smoothed(ours, rows)
     high = float(np.nanquantile(training, 0.99))
@@ -243,6 +248,9 @@ def candidates(series: LabelledSeries, seed: int, more: bool = False) -> Iterato
         yield f"default and plain sub-sequences ({name})", now + np.log1p(news)
     if not more:
         return
+
+    longer = Encoded(series, PaAnoConfig.preset("light", unit="typical", keep=0, seed=seed)).shape(1)
+    yield "default, trained as light", both(SHARE * (longer.in_units() + plain)) + row + patch
 
     standard = base.standardised()
     yield "standardised embeddings, shape alone", standard.in_units()

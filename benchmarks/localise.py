@@ -3,6 +3,7 @@
     python -m benchmarks.localise [--json]          the demo fleet, and every fault × sensor kind × 3 seeds
     python -m benchmarks.localise --labelled 20     also labelled segments of so many of the 110 series
     python -m benchmarks.localise --seeds 1 --kinds daily,pump      a part of it
+    python -m benchmarks.localise --out localise.jsonl      one line for each finished sensor: stop and go on
 
 `before` is the preset `default` of version 0.1.0, whose events were the stretches of rows over the threshold;
 `now` is the preset of now, with the edges of `paano.alarms.edges`. Both at the default budget.
@@ -34,6 +35,7 @@ from paano.alarms.events import find_events
 from paano.device import torch_threads
 from paano.evaluation.inject import kinds_for, put_fault
 from paano.evaluation.synth import FAULT_ROWS, FIRST_DAY, KINDS, NEW_PATCHES, Clock, make_fleet
+from paano.network.train import train
 
 INTERVAL = timedelta(minutes=5)
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -50,6 +52,7 @@ Span = tuple[int, int]
 class Case:
     """One sensor with known faults: rows of `values` from `train` on are scored."""
 
+    name: str
     values: np.ndarray
     train: int
     faults: list[tuple[str, int, int]]  # kind, first and last row
@@ -64,7 +67,7 @@ def demo_cases() -> Iterator[Case]:
                 (f.kind, (f.start - sensor.start) // INTERVAL, (f.end - sensor.start) // INTERVAL)
                 for f in sensor.faults
             ]
-            yield Case(sensor.values, len(sensor.values) - scored, rows)
+            yield Case(sensor.name, sensor.values, len(sensor.values) - scored, rows)
 
 
 def planted_cases(kinds: Sequence[str], seeds: int) -> Iterator[Case]:
@@ -88,7 +91,7 @@ def planted_cases(kinds: Sequence[str], seeds: int) -> Iterator[Case]:
                 )
                 if not np.allclose(before, values[first : last + 1], equal_nan=True):
                     planted.append((fault, first, last))
-            yield Case(values, train, planted)
+            yield Case(f"{kind} {seed}", values, train, planted)
 
 
 def labelled_cases(files: int) -> Iterator[Case]:
@@ -104,20 +107,36 @@ def labelled_cases(files: int) -> Iterator[Case]:
         series = read_series(path)
         edges = np.flatnonzero(np.diff(np.concatenate([[0], series.labels, [0]]).astype(int)))
         segments = [("", int(a), int(b) - 1) for a, b in edges.reshape(-1, 2) if a >= series.train_rows]
-        yield Case(series.values, series.train_rows, segments)
+        yield Case(path.stem, series.values, series.train_rows, segments)
 
 
 def events_of(case: Case, stride: int = 1) -> dict[str, list[Span]]:
     """Events of the rows after training as (first, last) row, `before` and `now`."""
+    before, now = fit_alike(
+        case.values[: case.train],
+        PaAnoConfig.preset("default", stride=stride, **FORMER),
+        PaAnoConfig.preset("default", stride=stride),
+    )
     return {
-        "before": _events(case, PaAnoConfig.preset("default", stride=stride, **FORMER), second_look=False),
-        "now": _events(case, PaAnoConfig.preset("default", stride=stride), second_look=True),
+        "before": _events(case, before, second_look=False),
+        "now": _events(case, now, second_look=True),
     }
 
 
-def _events(case: Case, config: PaAnoConfig, second_look: bool) -> list[Span]:
-    model = PaAno(config, "cpu").fit(case.values[: case.train])
-    lead = min(case.train, 2 * config.context)
+def fit_alike(past: np.ndarray, *configs: PaAnoConfig) -> list[PaAno]:
+    """What `PaAno(config).fit(past)` gives for each of the `configs`, which train alike: trained once."""
+    series, material = PaAno(configs[0], "cpu").prepare(past)
+    ((encoder, losses),) = train([material], configs[0])
+    after_training = material.generator.get_state()
+    models = []
+    for config in configs:
+        material.generator.set_state(after_training)  # the bank is drawn with it
+        models.append(PaAno(config, "cpu").finish(series, material, encoder, losses, 0.0))
+    return models
+
+
+def _events(case: Case, model: PaAno, second_look: bool) -> list[Span]:
+    lead = min(case.train, 2 * model.config.context)
     values = case.values[case.train - lead :]
     found = model.detect(values)
     ts = np.datetime64(0, "us") + np.arange(len(values)) * np.timedelta64(INTERVAL)
@@ -206,12 +225,29 @@ class Tally:
         }
 
 
-def measure(cases: Iterator[Case], stride: int = 1) -> dict[str, Any]:
+class Finished:
+    """The events of sensors that were finished before, in a file with a line for each; without one, none."""
+
+    def __init__(self, path: Path | None = None):
+        self.path = path
+        lines = path.read_text().splitlines() if path and path.exists() else []
+        self.events = {(row["part"], row["name"]): row["events"] for row in map(json.loads, lines)}
+
+    def events_of(self, part: str, case: Case, stride: int) -> dict[str, list[Span]]:
+        if (part, case.name) not in self.events:
+            self.events[part, case.name] = found = events_of(case, stride)
+            if self.path:
+                with self.path.open("a") as file:
+                    file.write(json.dumps({"part": part, "name": case.name, "events": found}) + "\n")
+        return {way: [(a, b) for a, b in spans] for way, spans in self.events[part, case.name].items()}
+
+
+def measure(part: str, cases: Iterator[Case], finished: Finished, stride: int = 1) -> dict[str, Any]:
     """Figures of both ways over all cases."""
     tallies = {"before": Tally(), "now": Tally()}
     began = time.perf_counter()
     for case in cases:
-        for name, events in events_of(case, stride).items():
+        for name, events in finished.events_of(part, case, stride).items():
             tallies[name].add(events, case.faults)
     seconds = round(time.perf_counter() - began, 1)
     return {name: tally.figures() for name, tally in tallies.items()} | {"seconds": seconds}
@@ -224,14 +260,18 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--kinds", default=",".join(kind for kind in KINDS if kind != "short"))
     parser.add_argument("--labelled", type=int, default=0, help="so many labelled series, the smallest first")
     parser.add_argument("--only", choices=("demo", "planted", "labelled"), help="only this part")
+    parser.add_argument("--out", type=Path, help="keep the events of each sensor, and go on from there")
     options = parser.parse_args(arguments)
+    finished = Finished(options.out)
     unknown = [kind for kind in options.kinds.split(",") if kind not in KINDS]
     if unknown:
         parser.error(f"unknown sensor kind {unknown[0]!r}; known: {', '.join(KINDS)}")
     parts = {
-        "demo": lambda: measure(demo_cases()),
-        "planted": lambda: measure(planted_cases(options.kinds.split(","), options.seeds)),
-        "labelled": lambda: measure(labelled_cases(options.labelled), stride=4),
+        "demo": lambda: measure("demo", demo_cases(), finished),
+        "planted": lambda: measure(
+            "planted", planted_cases(options.kinds.split(","), options.seeds), finished
+        ),
+        "labelled": lambda: measure("labelled", labelled_cases(options.labelled), finished, stride=4),
     }
     if not options.labelled:
         del parts["labelled"]

@@ -26,6 +26,7 @@ from paano.network.shapes import NORM, embedding_size, layer_shapes
 from paano.scoring.kept import kept_shapes, most_rows
 from paano.scoring.level import level_shapes
 from paano.scoring.next_value import next_value_shapes
+from paano.scoring.plain import plain_shapes
 
 FORMAT = 1
 ENCODER, BANK, MODEL = "encoder.safetensors", "bank.safetensors", "model.json"
@@ -53,7 +54,7 @@ def encoder_shapes(config: PaAnoConfig, channels: int) -> Shapes:
 
 
 def bank_shapes(config: PaAnoConfig, size: int, channels: int, kept_rows: int) -> Shapes:
-    """What `bank.safetensors` must contain: embeddings, level, forecasts and kept history, as far as set."""
+    """What `bank.safetensors` must contain: embeddings and all parts that are set."""
     bank: Shapes = {"vectors": ("F32", (size, embedding_size(config))), "position": ("I64", (size,))}
     if config.level != "none":
         bank |= level_shapes(config.patch, channels)
@@ -61,6 +62,8 @@ def bank_shapes(config: PaAnoConfig, size: int, channels: int, kept_rows: int) -
         bank |= next_value_shapes(config.patch, channels)
     if config.keep:
         bank |= kept_shapes(kept_rows, channels)
+    if config.plain != "none":
+        bank |= plain_shapes(channels)
     return bank
 
 

@@ -27,6 +27,7 @@ CHOICES: dict[str, tuple[Any, ...]] = {
     "precision": ("float32", "mixed"),
     "level": ("none", "tail"),
     "next_value": ("none", "ridge"),
+    "plain": ("none", "nearest"),
     "unit": ("raw", "typical"),
 }
 
@@ -58,7 +59,7 @@ RANGES: dict[str, tuple[float, float]] = {
 
 # Settings that came later, with the value that stands for what was done before: at it they are no part of the
 # digest, so models written before have the digest they were written with.
-LATER: dict[str, Any] = {"keep": 0, "next_value": "none"}
+LATER: dict[str, Any] = {"keep": 0, "next_value": "none", "plain": "none"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,6 +111,9 @@ class PaAnoConfig:
     # what the model keeps to say when an event was and what should have been (paano/scoring/kept.py)
     keep: int = 0  # newest rows of the training series that the model keeps; 0: events keep the score's edges
 
+    # beside the encoder's distance (paano/scoring/plain.py)
+    plain: str = "none"  # `nearest` adds how far each patch itself is from the nearest of the rows kept
+
     # execution, as far as it decides the bits of the result
     chunk: int = 0  # patches encoded at once; 0 is what suits the device (64 fit the cache of a CPU)
     precision: str = "float32"  # `mixed` uses float16 on CUDA; elsewhere it changes nothing
@@ -129,6 +133,11 @@ class PaAnoConfig:
             raise ConfigError(
                 f'model.next_value = "{self.next_value}" adds to the level, whose unit it shares; '
                 'set model.level = "tail" too, or model.next_value = "none"'
+            )
+        if self.plain != "none" and (self.level == "none" or not self.keep):
+            raise ConfigError(
+                f'model.plain = "{self.plain}" compares with the rows that are kept and adds to the level; '
+                'set model.keep above 0 and model.level = "tail" too, or model.plain = "none"'
             )
         if self.iterations and self.contrast == "none" and not (self.pretext_weight and self.pretext_ratio):
             raise ConfigError(
@@ -179,8 +188,8 @@ PRESETS: dict[str, dict[str, Any]] = {
     "light": {"width": 0.5, "minibatch": 128, "keep": KEEP},
     "untrained": {"width": 0.5, "iterations": 0, "keep": KEEP},
     # What paid on labelled series (benchmarks/ACCURACY.md): a short pretext training, the level, the surprise
-    # of the next value, and one neighbour. Patches
-    # are measured in the channel's own unit: in raw numbers a signal of a thousandth is smaller than eps.
+    # of the next value, one neighbour, and the plain distance. Patches are measured in the channel's own
+    # unit: in raw numbers a signal of a thousandth is smaller than eps.
     "default": {
         "unit": "typical",
         "width": 0.5,
@@ -192,13 +201,18 @@ PRESETS: dict[str, dict[str, Any]] = {
         "next_value": "ridge",
         "neighbours": 1,
         "keep": KEEP,
+        "plain": "nearest",
     },
 }
 
 
 def _changed(settings: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """`settings` with `changes`; who turns the level off has no next value either, unless it is asked for."""
-    implied = {"next_value": "none"} if changes.get("level") == "none" else {}
+    """`settings` with `changes`; what needs a part that is turned off is off too, unless it is asked for."""
+    implied = {}
+    if changes.get("level") == "none":
+        implied = {"next_value": "none", "plain": "none"}
+    elif changes.get("keep") == 0:
+        implied = {"plain": "none"}
     return {**settings, **implied, **changes}
 
 

@@ -29,6 +29,7 @@ from paano.scoring.bank import Bank, bank_size, build_bank, join_bank, push
 from paano.scoring.kept import Kept, keep_rows
 from paano.scoring.level import Level, fit_level
 from paano.scoring.next_value import NextValue, fit_next_value
+from paano.scoring.plain import SHARE, Plain, fit_plain
 from paano.scoring.shape import nearest_distance, spread, strided
 from paano.series import Series, read_series, valid_starts
 from paano.status import Status
@@ -86,6 +87,7 @@ class PaAno(Estimator):
         self.level: Level | None = None
         self.next_value: NextValue | None = None
         self.kept: Kept | None = None
+        self.plain: Plain | None = None
         self._weights: dict[str, Tensor] | None = None  # of the encoder
         self._training_scores: np.ndarray | None = None
 
@@ -159,14 +161,18 @@ class PaAno(Estimator):
         there = patch_scores[~np.isnan(patch_scores)]
         self.normal_limit = float(np.quantile(there, config.normal_quantile)) if len(there) else 2.0
         scores, _ = spread(patch_scores, starts, len(series), config.patch)
+        self.kept = keep_rows(series, config.keep) if config.keep else None
+        self.plain, self.next_value = None, None
         if config.level != "none":
             self.level, level = fit_level(series, config.patch, scores, config.normal_quantile)
-            scores, *_ = self.level.combine(scores, level)
-        self.next_value = None
+            shape, level = self.level.in_nats(scores, level)
+            if config.plain != "none" and self.kept is not None:
+                self.plain, plain = fit_plain(series, starts, self.kept, config.patch)
+                shape = SHARE * (shape + plain)
+            scores = shape + level
         if config.next_value != "none":
             self.next_value = fit_next_value(series, config.patch)
             scores = scores + self.next_value.score(series)
-        self.kept = keep_rows(series, config.keep) if config.keep else None
         self._training_scores = np.where(series.missing, np.nan, scores).astype(np.float32)
         self.calibration: Calibration = fit_calibration(self._training_scores, patch=config.patch)
         self.seconds["calibrate"] = time.perf_counter() - began
@@ -219,7 +225,10 @@ class PaAno(Estimator):
         shape, coverage = spread(patch_scores, starts, rows, patch)
         score, level, next_value = shape, np.full(rows, np.nan), np.full(rows, np.nan)
         if self.level is not None:
-            score, shape, level = self.level.combine(shape, self.level.score(series))
+            shape, level = self.level.in_nats(shape, self.level.score(series))
+            if self.plain is not None and self.kept is not None:
+                shape = SHARE * (shape + self.plain.score(series, starts, self.kept))
+            score = shape + level
         if self.next_value is not None:
             next_value = self.next_value.score(series)
             score = score + next_value
@@ -312,6 +321,8 @@ class PaAno(Estimator):
             self.level = self.level.update(series, covered > 0, whatever=True)
         if self.next_value is not None:
             self.next_value = self.next_value.take_in(series, covered > 0)
+        if self.plain is not None and self.kept is not None:
+            self.plain = self.plain.take_in(series, covered > 0, self.kept)
         return self
 
     # -- keeping ---------------------------------------------------------------------------------------------
@@ -340,6 +351,8 @@ class PaAno(Estimator):
             bank |= self.next_value.tensors()
         if self.kept is not None:
             bank |= self.kept.tensors()
+        if self.plain is not None:
+            bank |= self.plain.tensors()
         model = {
             "config": self.config.to_dict(),
             "config_digest": self.config.digest,
@@ -372,6 +385,8 @@ class PaAno(Estimator):
                 model.next_value = NextValue.from_tensors(model.config.patch, bank)
             if model.config.keep:
                 model.kept = Kept.from_tensors(bank)
+            if model.config.plain != "none":
+                model.plain = Plain.from_tensors(model.config.patch, bank)
             model.normal_limit = float(parts["normal_limit"])
             model.losses = read_losses(parts["losses"])
             model.facts = artifact.facts_of(parts)

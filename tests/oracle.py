@@ -373,3 +373,33 @@ def next_value_nats(residuals: np.ndarray, patch: int, limit, unit) -> np.ndarra
         sizes = abs(known[t]), math.sqrt(sum(r * r for r in near) / patch)
         nats.append(sum(math.log1p(max(s - m, 0) / u) for s, m, u in zip(sizes, limit, unit, strict=True)))
     return np.array(nats)
+
+
+# -- plain distance --
+
+
+def plain_patch(values: np.ndarray, width: int, flat: float) -> np.ndarray:
+    """One channel of one patch, averaged over `width` rows and standardised."""
+    short = np.array([np.mean(values[i : i + width]) for i in range(0, len(values) - width + 1, width)])
+    short = short - short.mean()
+    return short / math.sqrt(float(np.mean(short**2)) + flat**2)
+
+
+def plain_distances(
+    values: np.ndarray, starts, past: np.ndarray, places, patch: int, width: int, flat: float, apart=None
+) -> np.ndarray:
+    """Of each patch at `starts` to the nearest of those at `places` of the past, one channel, pair by pair.
+
+    `apart` (first, exclude): place p begins at row first + p of the same series; closer ones are no match.
+    """
+    theirs = [(p, plain_patch(past[p : p + patch], width, flat)) for p in places]
+    out = []
+    for start in starts:
+        ours = plain_patch(values[start : start + patch], width, flat)
+        found = [
+            math.sqrt(float(np.mean((ours - other) ** 2)))
+            for p, other in theirs
+            if apart is None or abs(apart[0] + p - start) > apart[1]
+        ]
+        out.append(min(found, default=math.nan))
+    return np.array(out)

@@ -7,8 +7,8 @@ would show had it kept with them. Only the artifact and the recent rows are need
 
 All substituted patches go through the encoder together. With many channels a cheap screen (how far is the
 channel from its earlier self, compared with how far it usually is) chooses the few that are worth a try. A
-model with a level or a next-value part knows the surprise of each channel: what the score would lose without
-it counts as well, in the same unit.
+model with a level, a next-value part or a plain distance knows the surprise of each channel: what the score
+would lose without it counts as well, in the same unit.
 
 The rows used are fixed by the peak (`reach`), so the answer does not depend on where a window was cut.
 """
@@ -24,8 +24,8 @@ import torch
 from paano.alarms.cause import cause_of
 from paano.config import PaAnoConfig
 from paano.errors import SeriesError
-from paano.scoring.level import Level, over_channels
-from paano.scoring.next_value import NextValue
+from paano.scoring.level import over_channels
+from paano.scoring.plain import SHARE
 from paano.scoring.shape import nearest_distance
 from paano.series import Series, read_series, valid_starts
 
@@ -95,9 +95,13 @@ def channel_shares(model: PaAno, X: np.ndarray, peak_row: int, top: int = 3) -> 
 
     falls, odd = _shape_falls(model, series, starts, peak_row)
     if model.level is not None:
-        falls = falls / model.level.shape_unit + _falls(model.level, series, peak_row)
+        falls = falls / model.level.shape_unit
+        if model.plain is not None and model.kept is not None:
+            distance = model.plain.by_channel(series, starts, model.kept)
+            falls = SHARE * (falls + _falls(np.maximum(distance - 1.0, 0.0), peak_row))
+        falls = falls + _falls(model.level.by_channel(series), peak_row)
     if model.next_value is not None:
-        falls = falls + _falls(model.next_value, series, peak_row)
+        falls = falls + _falls(model.next_value.by_channel(series), peak_row)
     if not falls.sum() > 0:
         # nothing alone brings the score down: the channels that look oddest are all there is to say
         falls = np.maximum(odd, 0.0)
@@ -133,12 +137,12 @@ def _shape_falls(
     return falls, odd
 
 
-def _falls(part: Level | NextValue, series: Series, peak_row: int) -> np.ndarray:
-    """[C] how far a part of the row's score falls when a channel has no surprise."""
-    surprise = part.by_channel(series)[peak_row]  # [C]
+def _falls(surprise: np.ndarray, peak_row: int) -> np.ndarray:
+    """[C] how far a part of the row's score falls when a channel has none of its `surprise` [N, C]."""
+    surprise = surprise[peak_row]  # [C]
     if not np.isfinite(surprise).all():
-        return np.zeros(series.channels)
-    without = np.repeat(surprise[None], series.channels, axis=0)
+        return np.zeros(len(surprise))
+    without = np.repeat(surprise[None], len(surprise), axis=0)
     np.fill_diagonal(without, 0.0)
     falls: np.ndarray = over_channels(surprise[None]) - over_channels(without)
     return falls

@@ -88,10 +88,10 @@ class Level:
         """float64 [N]: the level of each row, NaN where there is none."""
         return over_channels(self.by_channel(series))
 
-    def combine(self, shape: np.ndarray, level: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Score and its two parts, which add up to it, from the shape distance and the level of each row."""
+    def in_nats(self, shape: np.ndarray, level: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The two parts of the score, which add up, from the shape distance and the level of each row."""
         shape, level = shape / self.shape_unit, np.maximum(level - self.typical, 0.0)
-        return shape + level, shape, np.where(np.isnan(shape), np.nan, level)
+        return shape, np.where(np.isnan(shape), np.nan, level)
 
     def update(self, series: Series, normal: np.ndarray, *, whatever: bool = False) -> Level:
         """What the `normal` [N] rows show has now been seen as well, as far as it is at most `limit`.

@@ -38,7 +38,7 @@ def nearest_distance(
         if has_empty:
             similar[empty[:, None] & empty_bank] = 1.0
         if starts is not None and exclude is not None:
-            _exclude_near(similar, starts[i : i + rows], bank.position, exclude)
+            exclude_near(similar, starts[i : i + rows], bank.position, exclude)
         best, which = similar.topk(k, dim=1)  # [m, k]
         # 1 − cosine is |a − b|² / 2 for unit vectors, which keeps its digits where the cosine is nearly 1.
         distance = (part[:, None] - vectors[which]).square().sum(dim=2) / 2
@@ -48,7 +48,7 @@ def nearest_distance(
     return out
 
 
-def _exclude_near(similar: Tensor, starts: np.ndarray, position: np.ndarray, exclude: int) -> None:
+def exclude_near(similar: Tensor, starts: np.ndarray, position: np.ndarray, exclude: int) -> None:
     """Set to −inf where bank `position` (ascending) is within ±exclude of `starts` (ascending)."""
     low = int(np.searchsorted(position, starts[0] - exclude, side="left"))
     high = int(np.searchsorted(position, starts[-1] + exclude, side="right"))

@@ -39,7 +39,7 @@ def test_the_second_look_finds_the_edges_of_a_spike():
     (case,) = planted_cases(["daily"], 1)
     spike = next(fault for fault in case.faults if fault[0] == "spike")
     near = slice(0, spike[2] + 300)
-    events = events_of(Case(case.values[near], case.train, [spike]))
+    events = events_of(Case(case.name, case.values[near], case.train, [spike]))
     best = {name: max(overlap(event, spike[1:]) for event in found) for name, found in events.items()}
     assert best["now"] > 0.5 > best["before"]
 
