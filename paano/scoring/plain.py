@@ -1,9 +1,8 @@
 """The plain distance: how far is a patch, as it is, from the nearest of the kept history?
 
 What the encoder drops, no distance between embeddings can show. So the patches themselves are compared as
-well, without an encoder: each channel of a patch, averaged to about 32 values and
-standardised, with every patch of the kept history; what counts is the root mean square difference to the
-nearest.
+well, without an encoder: each channel of a patch, averaged to about 32 values and standardised, with those of
+the kept history; what counts is the root mean square difference to the nearest.
 
 A distance is measured in units of its 99th percentile in training (a patch never matches one that starts
 within ±patch of it). Channels add up over √C, as the level's do, and what they have above their training
