@@ -23,10 +23,9 @@ from paano.config import PaAnoConfig
 from paano.errors import ArtifactError, ConfigError
 from paano.facts import ModelFacts
 from paano.network.shapes import NORM, embedding_size, layer_shapes
-from paano.scoring.kept import kept_shapes, most_rows
+from paano.scoring.kept import kept_shapes, most_rows, plain_shapes
 from paano.scoring.level import level_shapes
 from paano.scoring.next_value import next_value_shapes
-from paano.scoring.plain import plain_shapes
 
 FORMAT = 1
 ENCODER, BANK, MODEL = "encoder.safetensors", "bank.safetensors", "model.json"

@@ -85,6 +85,15 @@ def kept_shapes(rows: int, channels: int) -> dict[str, tuple[str, tuple[int, ...
     }
 
 
+def plain_shapes(channels: int) -> dict[str, tuple[str, tuple[int, ...]]]:
+    """The tensors that an artifact with a plain distance has beside its bank; here without torch."""
+    return {
+        "plain.flat": ("F64", (channels,)),
+        "plain.unit": ("F64", (channels,)),
+        "plain.typical": ("F64", (1,)),
+    }
+
+
 def _encode(values: np.ndarray, keep: int) -> Kept:
     """The newest rows of `values` [N, C], NaN where missing."""
     channels = values.shape[1]

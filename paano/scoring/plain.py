@@ -113,15 +113,6 @@ class Plain:
         return cls(patch, flat, unit, float(typical[0]))
 
 
-def plain_shapes(channels: int) -> dict[str, tuple[str, tuple[int, ...]]]:
-    """The tensors that an artifact with a plain distance has beside its bank."""
-    return {
-        "plain.flat": ("F64", (channels,)),
-        "plain.unit": ("F64", (channels,)),
-        "plain.typical": ("F64", (1,)),
-    }
-
-
 def fit_plain(series: Series, starts: np.ndarray, kept: Kept, patch: int) -> tuple[Plain, np.ndarray]:
     """The plain distance of a training series, whose newest rows are `kept`, and its own scores float64 [N].
 
