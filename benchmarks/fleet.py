@@ -528,10 +528,12 @@ def goal_rows(found: dict[str, Any]) -> list[tuple[str, str, str, bool]]:
     if night:
         busy, memory = night["cores_busy"], night["peak_mb"].get("worker", 0)
         rows.append(("cores busy", "≥ 90 %", f"{busy:.0%}", busy >= 0.9))
-        flat = large["peak_mb"].get("worker", 0) if large else memory
-        rows.append(
-            ("memory of a worker", "< 1.5 GB, flat to 2,000", f"{memory:.0f}, {flat:.0f} MB", flat < 1536)
-        )
+        wanted, text = "< 1.5 GB", f"{memory:.0f} MB"
+        if large:
+            most = max(memory, large["peak_mb"].get("worker", 0))
+            wanted, text = "< 1.5 GB, flat to 2,000", f"{memory:.0f}, {most:.0f} MB"
+            memory = most
+        rows.append(("memory of a worker", wanted, text, memory < 1536))
         rows.append(
             (
                 "requests per sensor",
@@ -552,8 +554,8 @@ CHOICES = """\
 ## Choices
 
 - **Threads on one machine.** A worker process of Dask, Ray or a process pool imports for seconds before
-  its first batch and gains only where Python holds its lock; `night-500-dask` is the same night on two
-  local Dask processes. Clusters are for more than one machine.
+  its first batch and gains only where Python holds its lock (`--engine dask` measures two local Dask
+  processes). Clusters are for more than one machine.
 - **No scoring of several sensors in one call on a CPU.** Every sensor has weights of its own, and one
   sensor's patches already run at the rate of a matrix product (`python -m benchmarks.method`,
   `score_of_gemm`): there is nothing left to gain. On a GPU, training is stacked
@@ -604,6 +606,8 @@ def write_report() -> None:
             f"{r['requests_per_sensor']:.2f}",
         ]
         lines.append(f"| {' | '.join(cells)} |")
+    missing = [name for name in GOALS if name not in found]
+    lines += ["", f"Not measured: {', '.join(missing)}."] if missing else []
     lines += ["", *CHOICES, "", "Seconds of all threads by part:", ""]
     for name, r in found.items():
         lines.append(f"- {name}: " + ", ".join(f"{part} {s:.1f}" for part, s in r["parts_seconds"].items()))
