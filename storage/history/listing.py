@@ -7,7 +7,7 @@ instead of one for each sensor.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from paano.errors import HistoryError
@@ -33,6 +33,15 @@ class Listing:
             return self.layout.objects(self.store, sensor, window)
         span = self.layout.span(window)
         return [one for one in self._kept[sensor][1] if paths.overlaps(one.key, span)]
+
+    def by_window(self, sensor: str | None, windows: Sequence[Window]) -> list[list[Found]]:
+        """`objects` for each window; one listing for all of them where a sensor's path holds no date."""
+        if self.layout.dated or not windows:
+            return [self.objects(sensor, window) for window in windows]
+        whole = Window(min(window.start for window in windows), max(window.end for window in windows))
+        every = self.objects(sensor, whole)
+        spans = [self.layout.span(window) for window in windows]
+        return [[one for one in every if paths.overlaps(one.key, span)] for span in spans]
 
     def ahead(self, sensors: Iterable[str], window: Window, known: int) -> None:
         """List now what will be asked of `sensors` within `window`, and keep it; what is kept already stays.

@@ -67,6 +67,16 @@ def test_few_sensors_of_many_are_listed_one_by_one(folder):
     assert sorted(asked) == ["s3", "s7"]
 
 
+def test_several_days_of_a_sensor_take_one_listing(folder):
+    write_history(folder.at("h"), rows("a"))
+    history = History(folder.at("h"))
+    days = [Window.day(FIRST + timedelta(days=n)) for n in (5, 1, 2)]
+    alone = [history.layout.objects(history.store, "a", day) for day in days]
+    asked = counted(history)
+    assert history.listing.by_window("a", days) == alone
+    assert asked == ["a"]
+
+
 @settings(max_examples=25, deadline=None)
 @given(first=st.integers(0, 60), length=st.integers(1, 60), kept=st.integers(1, 8), all_of_them=st.booleans())
 def test_what_was_listed_ahead_is_what_a_listing_gives(tmp_path_factory, first, length, kept, all_of_them):

@@ -45,13 +45,11 @@ def marks_of(fleet: Fleet, sensors: Iterable[str], days: Sequence[Window]) -> di
         return {(sensor, day): same[day] for sensor in names for day in days}
 
     def one(sensor: str) -> dict[tuple[str, Window], str]:
-        found = {}
-        for day in days:
-            try:
-                found[sensor, day] = _mark(history, history.listing.objects(sensor, day))
-            except HistoryError:  # the run that reads this sensor says what is wrong
-                continue
-        return found
+        try:
+            found = history.listing.by_window(sensor, days)
+        except HistoryError:  # the run that reads this sensor says what is wrong
+            return {}
+        return {(sensor, day): _mark(history, some) for day, some in zip(days, found, strict=True)}
 
     with ThreadPoolExecutor(8) as pool:
         return {key: mark for part in pool.map(one, names) for key, mark in part.items()}
