@@ -39,3 +39,19 @@ else
 fi
 
 prefect --no-prompt deploy --all --prefect-file "$here/prefect.yaml"
+
+# Messages that wait in quiet hours are sent at their end; a fleet without quiet hours has no such deployment.
+if ! [ -r "$PAANO_FLEET_FILE" ]; then
+  echo "$PAANO_FLEET_FILE cannot be read here: a deployment for the end of its quiet hours is neither made nor removed" >&2
+  exit 0
+fi
+notify="notify/$PAANO_FLEET__NAME-notify"
+quiet=$(python -c 'import sys; from flows.settings.fleet_file import Settings as S; from flows.messages.quiet import end_of_quiet; print(*(end_of_quiet(S.load(sys.argv[1])) or ()), sep="\n")' "$PAANO_FLEET_FILE")
+if [ -n "$quiet" ]; then
+  PAANO_QUIET_END=$(echo "$quiet" | head -n 1)
+  PAANO_QUIET_ZONE=$(echo "$quiet" | tail -n 1)
+  export PAANO_QUIET_END PAANO_QUIET_ZONE
+  prefect --no-prompt deploy --all --prefect-file "$here/quiet.yaml"
+elif prefect deployment inspect "$notify" >/dev/null 2>&1; then
+  prefect --no-prompt deployment delete "$notify"
+fi

@@ -1,4 +1,4 @@
-"""Run the fleet's schedule on this machine: `paano serve`. On work pools `deploy/prefect.yaml` does it.
+"""Run the fleet's schedule on this machine: `paano serve`. On work pools `deploy/setup.sh` does it.
 
 One process serves a fleet. A second one on this machine is refused by a lock that ends with its process; one
 on another machine is refused as long as somebody asks the Prefect server for the fleet's runs. Each process
@@ -25,6 +25,7 @@ from zoneinfo import ZoneInfo
 from filelock import FileLock, Timeout
 
 from flows.cli.console import screen
+from flows.messages.quiet import end_of_quiet
 from flows.processes.leftovers import clean_leftovers, watch_children
 from flows.processes.prefect_runs import check_server, mark_crashed, public
 from flows.processes.servers import leave_on_sigterm, prefect_server
@@ -85,35 +86,42 @@ def only_one(settings: Settings) -> Iterator[None]:
         lock.release()
 
 
+def times(settings: Settings) -> dict[str, tuple[str, str]]:
+    """When each flow runs, by its name: a cron line and its zone. What never runs is left out.
+
+    Raises:
+        ConfigError: [schedule] is empty.
+    """
+    lines = settings.schedule
+    crons = {name: getattr(lines, name) for name in ("score", "retrain", "refresh", "housekeeping")}
+    found = {name: (cron, lines.timezone) for name, cron in crons.items() if cron}
+    if not found:
+        raise ConfigError("[schedule] has no line: set schedule.score, for example")
+    quiet = end_of_quiet(settings)
+    return {**found, "notify": quiet} if quiet else found
+
+
 def deployments(settings: Settings, fleet_file: str, owner: str) -> list[RunnerDeployment]:
     """The scheduled flows of the fleet, with its name in theirs."""
     from prefect.schedules import Cron
 
     from flows.housekeeping import housekeeping
+    from flows.notify import notify
     from flows.refresh import refresh
     from flows.retrain import retrain
     from flows.score import score
 
-    lines = settings.schedule
-    jobs: list[Any] = [
-        flow.to_deployment(
-            name=f"{settings.fleet.name}-{flow.name}",
-            schedule=Cron(cron, timezone=lines.timezone),
+    flows: dict[str, Any] = {flow.name: flow for flow in (score, retrain, refresh, housekeeping, notify)}
+    return [
+        flows[name].to_deployment(
+            name=f"{settings.fleet.name}-{name}",
+            schedule=Cron(cron, timezone=zone),
             parameters={"fleet_file": fleet_file},
             tags=["paano", settings.fleet.name, owner],
             paused=False,  # it may be paused from the time it was served last
         )
-        for flow, cron in (
-            (score, lines.score),
-            (retrain, lines.retrain),
-            (refresh, lines.refresh),
-            (housekeeping, lines.housekeeping),
-        )
-        if cron
+        for name, (cron, zone) in times(settings).items()
     ]
-    if not jobs:
-        raise ConfigError("[schedule] has no line: set schedule.score, for example")
-    return jobs
 
 
 def _serve(settings: Settings, fleet_file: str) -> None:
@@ -192,11 +200,11 @@ def next_time(cron: str, zone: str) -> datetime:
 def _announce(settings: Settings, names: list[str]) -> None:
     """The schedule with its next times, the pages, and how to begin a run now."""
     address = os.environ["PREFECT_API_URL"]
-    zone = settings.schedule.timezone
-    screen.print(f"fleet {settings.fleet.name}, times in {zone}:")
+    screen.print(f"fleet {settings.fleet.name}:")
     for name in names:
-        cron = getattr(settings.schedule, name.partition("/")[0])
-        screen.print(f"  {name:32} {cron:14} next {next_time(cron, zone):%Y-%m-%d %H:%M}", highlight=False)
+        cron, zone = times(settings)[name.partition("/")[0]]
+        following = f"{next_time(cron, zone):%Y-%m-%d %H:%M} {zone}"
+        screen.print(f"  {name:32} {cron:14} next {following}", highlight=False)
     screen.print(f"pages: {public(address).removesuffix('/api')}")
     prefect = shlex.quote(str(Path(sys.executable).parent / "prefect"))
     screen.print(

@@ -1,3 +1,4 @@
 """Telling people: what there is to say (`compose.py`) and how it reads (`message.py`), where it goes
-(`targets.py`), and that it goes once (`send.py`, with `storage/operations/sent.py`).
+(`targets.py`), when it waits (`quiet.py`), and that it goes once (`send.py`, with
+`storage/operations/sent.py`).
 """

@@ -1,7 +1,7 @@
 """Messages to their targets: chosen by rules, kept until they are delivered, each sent once.
 
-Nothing here fails a run. A target that is down is tried again in this run, then by every later run and by
-`paano notify`; the notes of the run say so.
+Nothing here fails a run. A target that is down is tried again in this run, then by every later run, at the
+end of the quiet hours and by `paano notify send`; the notes of the run say so.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ from datetime import UTC, date, datetime, timedelta
 from fnmatch import fnmatchcase
 from typing import Any
 
-from flows.messages.compose import digest_message, zone_of
+from flows.messages.compose import digest_message
 from flows.messages.message import About, Message
+from flows.messages.quiet import is_quiet
 from flows.messages.targets import Alertmanager, Apprise, NotDelivered, PrefectEvents, Target, Webhook
 from flows.run.fleet import storage_options
 from flows.settings.fleet_file import Settings
@@ -97,15 +98,6 @@ def wanted(rule: TargetSettings, message: Message) -> bool:
             for cause in (message.cause, *message.cause.split(" and "))
         )
     )
-
-
-def is_quiet(settings: Settings, now: datetime) -> bool:
-    """Whether `now` lies in the quiet hours of the fleet."""
-    if not settings.notify.quiet:
-        return False
-    clock = now.astimezone(zone_of(settings)).strftime("%H:%M")
-    begin, end = settings.notify.quiet.split("-")
-    return begin <= clock < end if begin <= end else clock >= begin or clock < end
 
 
 def offer(settings: Settings, message: Message, now: datetime, step: int = 0) -> int:

@@ -53,7 +53,10 @@ class NotifySettings(Section):
     """Who is told of what."""
 
     targets: dict[str, TargetSettings] = Field({}, description="targets by name; none: nobody is told")
-    quiet: str = Field("", description='hours without messages in the fleet\'s zone, "22:00-06:00"')
+    quiet: str = Field(
+        "",
+        description='hours in the fleet\'s zone at whose end messages are sent, "22:00-06:00"; empty: none',
+    )
     urgent: float = Field(0.0, ge=0, description="severity that is told of in quiet hours too; 0: none")
     ended_after: Duration = Field(
         timedelta(hours=1), description="an incident has ended when it was quiet for so long"

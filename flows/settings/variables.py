@@ -43,6 +43,8 @@ KNOWN_VARIABLES: dict[str, str] = {
     "PAANO_IMAGE": "name of the container image that deploy/ builds and runs",
     "PAANO_TAG": "tag of that image",
     "PAANO_POOL_TYPE": "kind of work pools that deploy/setup.sh makes: process or kubernetes",
+    "PAANO_QUIET_END": "end of the quiet hours as a cron line; deploy/setup.sh sets it",
+    "PAANO_QUIET_ZONE": "its time zone; deploy/setup.sh sets it",
     "PAANO_GPU_SLOTS": "batches trained at once on all GPUs together: the limit paano-gpu",
     "PREFECT_INTEGRATIONS_KUBERNETES_WORKER_API_AUTH_STRING_SECRET_NAME": "Secret that holds the auth string",
     "PREFECT_INTEGRATIONS_KUBERNETES_WORKER_API_AUTH_STRING_SECRET_KEY": "its key in that Secret",

@@ -33,7 +33,7 @@ def test_a_worker_in_a_project_with_flows_of_its_own_runs_ours(tmp_path):
     project, fleet, mark = tmp_path / "project", tmp_path / "fleet", tmp_path / "taken"
     (project / "flows").mkdir(parents=True)
     (project / "flows" / "__init__.py").write_text("")
-    for name in ("score", "retrain", "refresh", "housekeeping"):
+    for name in ("score", "retrain", "refresh", "housekeeping", "notify"):
         (project / "flows" / f"{name}.py").write_text(THEIRS.format(mark=str(mark), name=name))
     fleet.mkdir()
     (fleet / "fleet.toml").write_text('[fleet]\nname = "plant"\n')
@@ -68,6 +68,35 @@ def test_a_worker_in_a_project_with_flows_of_its_own_runs_ours(tmp_path):
                 assert not mark.exists(), f"theirs were {mark.read_text()}: {log.read_text()[-3000:]}"
                 assert state["type"] == "COMPLETED", f"{state}\n{log.read_text()[-3000:]}"
     assert (fleet / "mlflow" / "mlflow.db").exists()
+
+
+def test_the_setup_schedules_the_end_of_quiet_hours_and_removes_it_with_them(tmp_path):
+    file = tmp_path / "fleet.toml"
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("PREFECT_")}
+    with prefect_server(tmp_path / "prefect") as address:
+        environment = {
+            **kept,
+            "PATH": f"{BIN}:{os.environ['PATH']}",
+            "PREFECT_API_URL": address,
+            "PREFECT_HOME": str(tmp_path / "home"),
+            "PAANO_FLEET_FILE": str(file),
+        }
+
+        def schedules(text: str) -> dict[str, list[tuple[str, str]]]:
+            file.write_text(f'[fleet]\nname = "plant"\ntimezone = "Europe/Rome"\n{text}')
+            done = subprocess.run(
+                ["sh", str(DEPLOY / "setup.sh")], env=environment, capture_output=True, text=True
+            )
+            assert done.returncode == 0, done.stdout + done.stderr
+            return {
+                job["name"]: [(s["schedule"]["cron"], s["schedule"]["timezone"]) for s in job["schedules"]]
+                for job in ask(address, "deployments/filter", {})
+            }
+
+        target = '[notify.targets.hook]\nkind = "webhook"\naddress = "http://127.0.0.1:1/"\n'
+        quiet = schedules(f'[notify]\nquiet = "22:00-06:00"\n{target}')
+        assert quiet["plant-notify"] == [("0 6 * * *", "Europe/Rome")]
+        assert set(quiet) - set(schedules(target)) == {"plant-notify"}
 
 
 def ask(address: str, what: str, body: dict[str, object] | None = None) -> dict[str, object]:

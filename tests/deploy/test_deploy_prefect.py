@@ -1,4 +1,4 @@
-"""prefect.yaml, read by Prefect's own loader, with every flow imported and every parameter tried."""
+"""prefect.yaml and quiet.yaml, read by Prefect's own loader: every flow imported, every parameter tried."""
 
 from __future__ import annotations
 
@@ -23,22 +23,31 @@ from rich.console import Console
 from flows.settings.fleet_file import Settings
 from tests.deploy.composition import DEPLOY, compose
 
-FILE = DEPLOY / "prefect.yaml"
-WRITTEN = yaml.safe_load(FILE.read_text())
+FILES = {name: yaml.safe_load((DEPLOY / name).read_text()) for name in ("prefect.yaml", "quiet.yaml")}
 FLEET = "{{ $PAANO_FLEET__NAME }}"
-DEPLOYMENTS = {item["name"].removeprefix(f"{FLEET}-"): item for item in WRITTEN["deployments"]}
+NAMES = {
+    file: [item["name"].removeprefix(f"{FLEET}-") for item in written["deployments"]]
+    for file, written in FILES.items()
+}
+DEPLOYMENTS = {
+    name: item
+    for file, names in NAMES.items()
+    for name, item in zip(names, FILES[file]["deployments"], strict=True)
+}
 EVERY = sorted(DEPLOYMENTS)
 
 
 def test_the_promised_deployments_are_there():
-    assert EVERY == ["housekeeping", "nightly-score", "refresh", "weekly-retrain"]
+    assert sorted(NAMES["prefect.yaml"]) == ["housekeeping", "nightly-score", "refresh", "weekly-retrain"]
+    assert NAMES["quiet.yaml"] == ["notify"]
 
 
-def test_prefects_own_loader_takes_the_file_without_a_word():
+@pytest.mark.parametrize("file", FILES)
+def test_prefects_own_loader_takes_the_file_without_a_word(file):
     said = io.StringIO()
-    configs, actions = _load_deploy_configs_and_actions(FILE, console=Console(file=said))
+    configs, actions = _load_deploy_configs_and_actions(DEPLOY / file, console=Console(file=said))
     assert said.getvalue() == ""
-    assert sorted(config["name"] for config in configs) == [f"{FLEET}-{name}" for name in EVERY]
+    assert [config["name"] for config in configs] == [f"{FLEET}-{name}" for name in NAMES[file]]
     # Nothing is built, pushed or fetched: the code is installed. Runs begin where no code lies.
     [step] = actions.pop("pull")
     assert step == {"prefect.deployments.steps.set_working_directory": {"directory": "/"}}
@@ -55,7 +64,8 @@ def test_fleets_on_one_server_have_deployments_and_tags_of_their_own(monkeypatch
 
 def test_no_key_is_misspelt():
     # Prefect ignores a key it does not know, so a typing error would pass in silence.
-    assert set(WRITTEN) - {"definitions"} <= set(PrefectYamlModel.model_fields)
+    for written in FILES.values():
+        assert set(written) - {"definitions"} <= set(PrefectYamlModel.model_fields)
     for name, deployment in DEPLOYMENTS.items():
         assert set(deployment) <= set(DeploymentConfig.model_fields), name
         assert set(deployment["work_pool"]) <= set(WorkPoolConfig.model_fields), name
@@ -74,8 +84,11 @@ def test_every_entrypoint_imports_and_takes_its_parameters(name, monkeypatch):
 
 
 @pytest.mark.parametrize("name", EVERY)
-def test_every_schedule_is_one_that_prefect_takes(name):
-    assert _construct_schedules(DEPLOYMENTS[name], {}, console=Console(), is_interactive=lambda: False)
+def test_every_schedule_is_one_that_prefect_takes(name, monkeypatch):
+    monkeypatch.setenv("PAANO_QUIET_END", "0 6 * * *")
+    monkeypatch.setenv("PAANO_QUIET_ZONE", "Europe/Rome")
+    applied = apply_values(DEPLOYMENTS[name], os.environ, remove_notset=False)
+    assert _construct_schedules(applied, {}, console=Console(), is_interactive=lambda: False)
 
 
 @pytest.mark.parametrize(
@@ -93,7 +106,7 @@ def test_one_run_of_a_deployment_at_a_time():
 
 def test_retraining_goes_to_the_gpu_pool_and_the_rest_to_the_cpu_pool():
     pools = {name: deployment["work_pool"]["name"] for name, deployment in DEPLOYMENTS.items()}
-    assert pools == {"weekly-retrain": "gpu", "nightly-score": "cpu", "refresh": "cpu", "housekeeping": "cpu"}
+    assert pools == {"weekly-retrain": "gpu"} | {name: "cpu" for name in EVERY if name != "weekly-retrain"}
 
 
 def test_every_pool_is_made_by_the_setup_and_has_a_worker():

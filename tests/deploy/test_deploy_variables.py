@@ -59,8 +59,9 @@ def in_readme() -> set[str]:
         lambda: set(example_variables()),
         lambda: set(SHELL_NAME.findall((DEPLOY / "setup.sh").read_text())),
         lambda: set(SHELL_NAME.findall((DEPLOY / "prefect.yaml").read_text())),
+        lambda: set(SHELL_NAME.findall((DEPLOY / "quiet.yaml").read_text())),
     ],
-    ids=["compose", "kubernetes", "dockerfile", "readme", "env.example", "setup", "prefect"],
+    ids=["compose", "kubernetes", "dockerfile", "readme", "env.example", "setup", "prefect", "quiet"],
 )
 def test_every_variable_is_known(where):
     names = where()

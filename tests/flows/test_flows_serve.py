@@ -173,6 +173,26 @@ def test_deployments_at_the_end_are_paused_only_by_their_owner(prefect):
         client.delete_deployment(_read(names)[0].id)
 
 
+def test_a_fleet_with_quiet_hours_has_a_deployment_for_their_end_in_its_zone(tmp_path):
+    from flows.serve import deployments
+
+    target = {"kind": "webhook", "address": "http://127.0.0.1:1/"}
+
+    def served(**notify):
+        settings = fleets.settings_of(
+            tmp_path, fleet={"name": "plant", "timezone": "Europe/Rome"}, notify=notify
+        )
+        return {job.name: job for job in deployments(settings, "fleet.toml", "me")}
+
+    without = served(targets={"hook": target})
+    assert sorted(without) == ["plant-housekeeping", "plant-retrain", "plant-score"]
+    found = served(targets={"hook": target}, quiet="22:00-06:05")
+    assert set(found) - set(without) == {"plant-notify"}
+    [schedule] = [entry.schedule for entry in found["plant-notify"].schedules]
+    assert (schedule.cron, schedule.timezone) == ("5 6 * * *", "Europe/Rome")
+    assert found["plant-notify"].parameters == {"fleet_file": "fleet.toml"}
+
+
 def test_the_next_time_of_a_schedule_is_told_in_its_zone():
     from flows.serve import next_time
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from datetime import UTC, datetime, timedelta
 
@@ -13,7 +14,9 @@ from typer.testing import CliRunner
 from flows.cli.app import app
 from flows.messages.compose import review_message
 from flows.messages.message import About, Message
-from flows.messages.send import address_of, deliver_waiting, is_quiet, offer
+from flows.messages.quiet import end_of_quiet, is_quiet
+from flows.messages.send import address_of, deliver_waiting, offer
+from flows.notify import send_waiting
 from flows.run.after import after_nights, tell_failure, tell_reviews
 from flows.run.fleet import open_fleet
 from flows.run.outcome import ok
@@ -148,6 +151,26 @@ def test_in_quiet_hours_messages_wait_but_for_what_is_urgent(make, web):
 def test_quiet_hours_are_in_the_zone_of_the_fleet(make, quiet, hour, expected):
     settings = make(quiet=quiet).settings
     assert is_quiet(settings, datetime(2026, 11, 17, hour, 30, tzinfo=UTC)) is expected
+
+
+def test_what_waited_in_quiet_hours_is_sent_at_their_end(make, web):
+    from prefect.server.schemas.schedules import CronSchedule
+
+    fleet = make(quiet="22:00-06:00")
+    store(fleet, ("a", 3, 5, 4.2))
+    run(fleet, now=NOW)
+    assert not web.messages
+    cron, zone = end_of_quiet(fleet.settings)
+    [end] = asyncio.run(CronSchedule(cron=cron, timezone=zone).get_dates(1, start=NOW))
+    assert end == datetime(2026, 11, 18, 5, tzinfo=UTC)  # six o'clock in Rome
+    assert send_waiting.fn(fleet.settings, end - timedelta(seconds=1)) == {"sent": 0, "notes": []}
+    assert send_waiting.fn(fleet.settings, end) == {"sent": 1, "notes": []}
+    assert [m["severity"] for m in web.messages] == [4.2]
+
+
+def test_without_quiet_hours_or_targets_nothing_waits_for_their_end(make):
+    assert end_of_quiet(make().settings) is None
+    assert end_of_quiet(make(quiet="22:00-06:00", targets={}).settings) is None
 
 
 @pytest.mark.parametrize(
