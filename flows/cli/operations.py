@@ -148,18 +148,23 @@ def make_event(example: Callable[[str], str]) -> typer.Typer:
     def import_labels(
         path: Annotated[Path, typer.Argument(help="CSV with the columns of Lookout for Equipment labels.")],
         sensor: Annotated[str, typer.Option(help="Sensor, where the file names none.")] = "",
+        allow_unknown: Annotated[
+            bool, typer.Option("--allow-unknown", help="Also keep verdicts on sensors that the fleet lacks.")
+        ] = False,
         by: By = "",
         file: File = "",
         as_json: Json = False,
         debug: Debug = False,
     ) -> None:
-        """Verdicts in bulk: StartTime, EndTime, Rating, Equipment, FaultCode, Notes."""
-        from flows.work.operations import open_verdicts
+        """Verdicts in bulk: StartTime, EndTime, Rating, Equipment, FaultCode, Notes. All or none are kept."""
+        from flows.work.operations import open_verdicts, refuse_unknown
         from storage.operations.verdicts import from_csv
 
-        settings = load(file)
+        fleet = load_fleet(file)
         said = from_csv(path.read_bytes(), datetime.now(UTC), sensor, by or _user(), str(path))
-        open_verdicts(settings).append(said)
+        if not allow_unknown:
+            refuse_unknown(fleet, said, str(path))
+        open_verdicts(fleet.settings).append(said)
         _show(said, as_json)
 
     @app.command("list", epilog=example("paano event list --json"))

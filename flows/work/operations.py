@@ -18,6 +18,7 @@ from storage.operations.verdicts import GivenVerdict, Verdict, VerdictStore, pre
 from storage.window import Window
 
 SEARCHED = timedelta(days=400)  # how far back an event is looked for by its id
+NAMED = 10  # unknown sensors in an error
 JUDGED = timedelta(days=90)  # verdicts that precision is taken from
 
 
@@ -67,6 +68,23 @@ def judge_events(
     ]
     open_verdicts(fleet.settings).append(said)
     return said
+
+
+def refuse_unknown(fleet: Fleet, said: Sequence[GivenVerdict], name: str) -> None:
+    """Refuse verdicts from the file `name` on sensors that the fleet does not have.
+
+    Raises:
+        ConfigError: there are some; the message names them.
+    """
+    catalog = fleet.history.sensors()
+    unknown = sorted({one.sensor for one in said if one.sensor not in catalog})
+    if unknown:
+        more = f" and {len(unknown) - NAMED} more" * (len(unknown) > NAMED)
+        raise ConfigError(
+            f"{name}: the fleet has no sensor {', '.join(map(repr, unknown[:NAMED]))}{more}; nothing was "
+            "imported. Correct the column Equipment (`paano sensors` lists the ids), or keep these too with "
+            "--allow-unknown"
+        )
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,8 @@ START = datetime(2026, 11, 16, 3, tzinfo=UTC)
 @pytest.fixture
 def fleet_file(tmp_path):
     path = tmp_path / "fleet.toml"
-    path.write_text('[schedule]\ntimezone = "Europe/Rome"\n')
+    (tmp_path / "catalog.csv").write_text("sensor\npump-1\npump-2\npump-9\n")
+    path.write_text('[schedule]\ntimezone = "Europe/Rome"\n[history]\ncatalog = "catalog.csv"\n')
     fleet = open_fleet(Settings.load(path))
     rows = [
         {
@@ -77,6 +78,22 @@ def test_labels_of_another_service_are_imported(fleet_file, tmp_path):
     )
     assert paano("event", "import", str(labels), file=fleet_file).exit_code == 0
     assert json.loads(paano("event", "list", "--json", file=fleet_file).stdout)[0]["sensor"] == "pump-9"
+
+
+def test_labels_of_sensors_that_the_fleet_lacks_refuse_the_whole_file_unless_they_are_allowed(
+    fleet_file, tmp_path
+):
+    labels = tmp_path / "labels.csv"
+    row = "2026-11-01T10:00,2026-11-01T11:00,ANOMALY"
+    labels.write_text(f"StartTime,EndTime,Rating,Equipment\n{row},pump-1\n{row},Pump-2\n{row},p3\n")
+    wrong = paano("event", "import", str(labels), file=fleet_file)
+    said = " ".join(wrong.output.split())
+    assert wrong.exit_code == 2 and "'Pump-2', 'p3'" in said and "pump-1" not in said
+    assert "--allow-unknown" in said and "paano sensors" in said
+    assert json.loads(paano("event", "list", "--json", file=fleet_file).stdout) == []
+    assert paano("event", "import", str(labels), "--allow-unknown", file=fleet_file).exit_code == 0
+    rows = json.loads(paano("event", "list", "--json", file=fleet_file).stdout)
+    assert sorted(row["sensor"] for row in rows) == ["Pump-2", "p3", "pump-1"]
 
 
 def test_paano_events_shows_what_people_said_and_goes_on_without_a_damaged_verdict(fleet_file, tmp_path):
