@@ -41,6 +41,24 @@ app = typer.Typer(
 )
 
 
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        typer.echo(version("paano-fleet"))
+        raise typer.Exit
+
+
+@app.callback()
+def paano(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit."),
+    ] = False,
+) -> None:
+    """Options of the command itself; its help is that of `app`."""
+
+
 def example(text: str) -> str:
     """The last line of a command's help."""
     return f"Example: [bold]{text}[/]"
