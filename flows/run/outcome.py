@@ -94,8 +94,8 @@ def skipped(sensor: str, reason: str, **figures: Unpack[Figures]) -> Outcome:
 
 def failed(sensor: str, error: BaseException | str) -> Outcome:
     """The sensor failed; an unexpected error carries its type, as it is ours to mend."""
-    if isinstance(error, str | PaanoError):
-        return Outcome(sensor, State.FAILED, str(error))
+    if isinstance(error, str | PaanoError):  # many an error begins with the sensor, as its row does
+        return Outcome(sensor, State.FAILED, str(error).removeprefix(f"{sensor}: "))
     return Outcome(sensor, State.FAILED, clean(f"unexpected {type(error).__name__}: {error}"))
 
 
@@ -115,8 +115,8 @@ def attempt(work: Callable[[str], Outcome], sensor: str, batch: int = 0) -> Outc
     except SeriesTooShort as error:  # a young sensor is nothing to mend
         outcome = skipped(sensor, f"no_model: {error}")
     except PaanoError as error:
-        log.warning("%s (batch %d) failed: %s", sensor, batch, error)
         outcome = failed(sensor, error)
+        log.warning("%s (batch %d) failed: %s", sensor, batch, outcome.reason)
     except Exception as error:
         log.error("%s (batch %d) failed unexpectedly:\n%s", sensor, batch, traceback.format_exc())
         outcome = failed(sensor, error)

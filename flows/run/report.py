@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import io
+import logging
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date, datetime
 from typing import Any
@@ -80,24 +81,36 @@ def finish(
     keep(report, settings)
     if night is not None:
         report = with_night_report(report, settings, night, champions)
+    said = f"{report.flow}, {report.title}: {_counts(report)}"
     create_table_artifact(
-        table=[_flat(outcome) for outcome in rows[:SHOWN]],
+        table=table_rows(rows[:SHOWN]),
         key=artifact_key(settings.fleet.name, report.flow, "outcomes"),
-        description=f"{report.flow}, {report.title}: {_counts(report)}",
+        description=said,
     )
-    key = artifact_key(settings.fleet.name, report.flow, "summary")
-    create_markdown_artifact(markdown=summary(report, settings), key=key)
+    create_markdown_artifact(
+        markdown=summary(report, settings),
+        key=artifact_key(settings.fleet.name, report.flow, "summary"),
+        description=f"{said}; what failed and why, the worst sensors, links to their models",
+    )
     report = with_metrics(report, settings)
     broken = [outcome for outcome in rows if outcome.state is State.FAILED]
     if report.outcomes and len(broken) / len(report.outcomes) > settings.run.tolerated_failures:
-        shown = "; ".join(f"{outcome.sensor}: {outcome.reason}" for outcome in broken[:WORST])
-        more = f"; and {len(broken) - WORST} more" if len(broken) > WORST else ""
         raise RunFailed(
             f"{report.flow} of {report.title}: {len(broken)} of {len(report.outcomes)} sensors failed, "
-            f"run.tolerated_failures is {settings.run.tolerated_failures:.0%}: {shown}{more}",
+            f"run.tolerated_failures is {settings.run.tolerated_failures:.0%}: {_named(broken)}",
             report,
         )
+    log_end(said, broken, report.notes)
     return report
+
+
+def log_end(said: str, broken: Sequence[Outcome], notes: Sequence[str]) -> None:
+    """The last line in the log of a run that did not fail, which its page in Prefect shows first."""
+    from prefect.logging import get_run_logger
+
+    level = logging.WARNING if broken else logging.INFO
+    failed = [f"failed: {_named(broken)}"] if broken else []
+    get_run_logger().log(level, "%s", "; ".join([said, *failed, *notes]))
 
 
 def with_night_report(
@@ -115,7 +128,8 @@ def with_night_report(
             link=written.link,
             link_text=f"the night of {night}",
             key=artifact_key(settings.fleet.name, report.flow, "night"),
-            description=f"{report.flow}, {report.title}: events, the fleet hour by hour, what needs a look",
+            # A browser follows no link from Prefect to a file: the address is there to be copied.
+            description=f"{report.title}: {written.link} (events, the fleet hour by hour, what needs a look)",
         )
     return replace(report, notes=[*report.notes, note]) if note else report
 
@@ -192,8 +206,17 @@ def run_store(settings: Settings, flow: str) -> RunStore:
     return RunStore(settings.place(settings.run.url), flow, storage_options(settings))
 
 
-def _flat(outcome: Outcome) -> dict[str, Any]:
-    return {key: value for key, value in outcome.to_dict().items() if value not in (None, "")}
+def table_rows(outcomes: Sequence[Outcome]) -> list[dict[str, Any]]:
+    """The outcome table. Every row has every column that some row fills: Prefect shows those of the first."""
+    rows = [outcome.to_dict() for outcome in outcomes]
+    filled = dict.fromkeys(key for row in rows for key, value in row.items() if value not in (None, ""))
+    return [{key: "" if (value := row.get(key)) is None else value for key in filled} for row in rows]
+
+
+def _named(outcomes: Sequence[Outcome]) -> str:
+    """The first of them with their reasons, and how many more there are."""
+    shown = "; ".join(f"{outcome.sensor}: {outcome.reason}" for outcome in outcomes[:WORST])
+    return shown + (f"; and {len(outcomes) - WORST} more" if len(outcomes) > WORST else "")
 
 
 def _counts(report: Report) -> str:

@@ -23,7 +23,7 @@ def raising(error):
 
 def test_an_error_with_a_name_is_the_outcome_of_its_sensor():
     outcome = attempt(raising(HistoryError("pump: object x is damaged")), "pump", batch=3)
-    assert outcome.text == "failed: pump: object x is damaged"
+    assert outcome.text == "failed: object x is damaged", "its row names the sensor already"
     assert outcome.batch == 3
 
 

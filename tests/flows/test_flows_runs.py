@@ -90,6 +90,26 @@ def test_a_run_fails_above_the_tolerated_share_and_says_which_sensors(fleet):
     assert set(rows["sensor"]) == {"s00", "s02"}, "the others were scored all the same"
 
 
+def test_a_run_that_survived_a_failed_sensor_says_so_in_the_end_and_keeps_all_figures_in_its_table(
+    tmp_path, monkeypatch
+):
+    from flows.score import score
+
+    made = fleets.make(tmp_path / "fleet", sensors=3, run={"tolerated_failures": 0.5})
+    for path in (made.settings.folder / "history" / "s01").rglob("*.parquet"):
+        path.write_bytes(b"not parquet")
+    said = []
+    monkeypatch.setattr("flows.run.report.log_end", lambda *words: said.append(words))
+    score(fleet_file=fleets.write_fleet_file(made.settings), day=fleets.night(7))
+    [(counts, broken, notes)] = said
+    assert counts.endswith("3 sensors: 2 ok, 0 skipped, 1 failed")
+    assert [outcome.sensor for outcome in broken] == ["s01"] and "the report of" in notes[-1]
+    rows = json.loads(artifacts("paano-tiny-score-outcomes")[-1]["data"])
+    assert rows[0]["sensor"] == "s01" and {"rows", "version"} <= set(rows[0]), "Prefect shows these columns"
+    assert rows[0]["outcome"].startswith("failed: ") and "s01: " not in rows[0]["outcome"]
+    assert all(set(row) == set(rows[0]) for row in rows)
+
+
 def test_a_failed_run_prints_what_became_of_every_sensor_and_then_the_error(fleet):
     made, file = fleet
     for path in (made.settings.folder / "history" / "s01").rglob("*.parquet"):
