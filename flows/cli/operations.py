@@ -54,7 +54,7 @@ def make_calendar(example: Callable[[str], str]) -> typer.Typer:
         import polars as pl
 
         from flows.run.known import zone_name
-        from flows.work.operations import open_calendar, write_calendar
+        from flows.work.operations import change_calendar
         from storage.operations.calendar import Calendar, Effect
 
         settings = load(file)
@@ -67,7 +67,7 @@ def make_calendar(example: Callable[[str], str]) -> typer.Typer:
             zone_name(settings),
         )
         (period,) = new.periods
-        write_calendar(settings, open_calendar(settings).add(period))
+        change_calendar(settings, lambda known: known.add(period))
         if as_json:
             print_json({"id": period.id, **period.to_row()})
         else:
@@ -94,10 +94,9 @@ def make_calendar(example: Callable[[str], str]) -> typer.Typer:
         debug: Debug = False,
     ) -> None:
         """Remove a known period."""
-        from flows.work.operations import open_calendar, write_calendar
+        from flows.work.operations import change_calendar
 
-        settings = load(file)
-        write_calendar(settings, open_calendar(settings).remove(period))
+        change_calendar(load(file), lambda known: known.remove(period))
         if as_json:
             print_json({"removed": period})
         else:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 
@@ -33,9 +33,14 @@ def open_calendar(settings: Settings) -> Calendar:
     )
 
 
-def write_calendar(settings: Settings, calendar: Calendar) -> None:
-    """Keep `calendar` as the fleet's."""
-    calendar.write(settings.place(settings.operations.calendar), storage_options(settings))
+def change_calendar(settings: Settings, change: Callable[[Calendar], Calendar]) -> Calendar:
+    """Keep what `change` makes of the fleet's calendar; a change by somebody else at the same time stays.
+
+    Raises:
+        ConfigError: the calendar is damaged, or `change` raised it; nothing is written then.
+    """
+    place, zone = settings.place(settings.operations.calendar), zone_name(settings)
+    return Calendar.change(place, change, storage_options(settings), zone)
 
 
 def open_verdicts(settings: Settings) -> VerdictStore:

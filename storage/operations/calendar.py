@@ -20,7 +20,7 @@ import hashlib
 import io
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
@@ -30,8 +30,9 @@ from zoneinfo import ZoneInfo
 import polars as pl
 from dateutil.rrule import rrule, rrulestr
 
-from paano.errors import ConfigError, ObjectMissing
-from storage.objects.store import StorageOptions, open_store
+from paano.errors import ConfigError, Conflict, ObjectMissing, Transient
+from storage.objects.store import StorageOptions, Store, open_store
+from storage.retry import patiently
 from storage.window import Window
 
 COLUMNS = ("sensor", "group", "start", "end", "what", "reason", "repeat")
@@ -173,17 +174,45 @@ class Calendar:
         Raises:
             ConfigError: it cannot be read, or a row is wrong; the message names the row and the column.
         """
-        folder, _, name = url.rpartition("/")
-        store = open_store(folder or ".", options)
-        info = store.head(name)
-        if info is None:
+        store, name = _place(url, options)
+        return cls._decoded(_fetch(store, name)[0], url, zone)
+
+    @classmethod
+    def change(
+        cls,
+        url: str,
+        change: Callable[[Calendar], Calendar],
+        options: StorageOptions | None = None,
+        zone: str = "UTC",
+    ) -> Calendar:
+        """Keep `change(calendar at url)` there, as CSV or Parquet by its name; what is there then.
+
+        Nothing of another writer is lost: if one was first, `change` is called again with what it wrote.
+
+        Raises:
+            ConfigError: as `read`, or raised by `change`; nothing is written then.
+        """
+        store, name = _place(url, options)
+        tried: list[bytes] = []
+
+        def once() -> Calendar:
+            data, etag = _fetch(store, name)
+            known = cls._decoded(data, url, zone)
+            if data is not None and data in tried:  # the answer to an earlier try was lost
+                return known
+            changed = change(known)
+            if changed.periods != known.periods:
+                tried.append(changed._encoded(name))
+                store.put(name, tried[-1], if_match=etag, if_absent=etag is None)
+            return changed
+
+        return patiently(once, (Conflict, Transient), attempts=50, first=0.02, longest=1.0)
+
+    @classmethod
+    def _decoded(cls, data: bytes | None, url: str, zone: str) -> Calendar:
+        if data is None:
             return cls()
-        if info.size > LARGEST:
-            raise ConfigError(f"{url}: {info.size} bytes are too many for a calendar; the limit is {LARGEST}")
-        try:
-            data = store.get(name)
-        except ObjectMissing:  # removed in between
-            return cls()
+        name = url.rpartition("/")[2]
         try:
             if name.endswith(".csv"):
                 frame = pl.read_csv(io.BytesIO(data), infer_schema=False)
@@ -210,13 +239,11 @@ class Calendar:
         """The calendar as a table of texts."""
         return pl.DataFrame([p.to_row() for p in self.periods], schema={name: pl.String for name in COLUMNS})
 
-    def write(self, url: str, options: StorageOptions | None = None) -> None:
-        """Write the calendar to `url`, as CSV or Parquet by its name."""
-        folder, _, name = url.rpartition("/")
+    def _encoded(self, name: str) -> bytes:
         out = io.BytesIO()
         frame = self.to_frame()
         frame.write_csv(out) if name.endswith(".csv") else frame.write_parquet(out)
-        open_store(folder or ".", options).put(name, out.getvalue())
+        return out.getvalue()
 
     def add(self, period: Period) -> Calendar:
         """This calendar with one more period; the same one twice is once."""
@@ -248,6 +275,26 @@ class Calendar:
             if period.what in (effect, Effect.BOTH) and period.covers(sensor, group)
             for stretch in period.within(window)
         )
+
+
+def _place(url: str, options: StorageOptions | None) -> tuple[Store, str]:
+    folder, _, name = url.rpartition("/")
+    return open_store(folder or ".", options), name
+
+
+def _fetch(store: Store, name: str) -> tuple[bytes | None, str | None]:
+    """The bytes of a calendar and their etag; None twice where there is none."""
+    info = store.head(name)
+    if info is None:
+        return None, None
+    if info.size > LARGEST:
+        raise ConfigError(
+            f"{store.url_of(name)}: {info.size} bytes are too many for a calendar; the limit is {LARGEST}"
+        )
+    try:
+        return store.get_with_etag(name)
+    except ObjectMissing:  # removed in between
+        return None, None
 
 
 def join(stretches: Iterable[Window]) -> list[Window]:

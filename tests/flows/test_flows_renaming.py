@@ -16,7 +16,7 @@ from flows.work.model.decisions import roll_back
 from flows.work.model.renaming import rename_sensor
 from flows.work.model.training import open_model, retrain_sensor
 from flows.work.night.night import score_days
-from flows.work.operations import open_calendar, write_calendar
+from flows.work.operations import change_calendar
 from paano.errors import ConfigError, RegistryError
 from storage.operations.calendar import Calendar
 from storage.registry.registration import without_links
@@ -106,7 +106,7 @@ def test_what_names_the_old_id_elsewhere_is_said(fleet):
     told = open_fleet(type(fleet.settings).from_dict(values))
     row = {"sensor": "s00", "group": "", "start": "2026-12-01", "end": "2026-12-02", "what": "both"}
     [period] = Calendar.from_frame(pl.DataFrame([{**row, "reason": "", "repeat": ""}]), "x", "UTC").periods
-    write_calendar(told.settings, open_calendar(told.settings).add(period))
+    change_calendar(told.settings, lambda known: known.add(period))
     said = "\n".join(rename_sensor(told, "s00", "later").notes)
     for part in ("no history of later yet", "s00 is still in the history", "alarms.thresholds", period.id):
         assert part in said
