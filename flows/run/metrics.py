@@ -2,12 +2,14 @@
 
 Every figure has the labels `fleet` and `flow`. A run replaces the figures of the run before; the file of a
 flow is its own, so that runs of different flows do not disturb each other (a node exporter reads the folder).
+Events, incidents and staleness are of days in the fleet's zone.
 """
 
 from __future__ import annotations
 
 import logging
 import urllib.error
+from collections import Counter
 from datetime import UTC, datetime
 from math import floor
 from pathlib import Path
@@ -16,19 +18,22 @@ from prefect.context import FlowRunContext
 from prometheus_client import CollectorRegistry, Gauge, push_to_gateway
 from prometheus_client.openmetrics.exposition import generate_latest
 
+from flows.run.days import day_window, last_day_of
 from flows.run.fleet import Fleet, storage_options
-from flows.run.outcome import Outcome, State
+from flows.run.outcome import State
 from flows.run.report import Report
 from flows.settings.fleet_file import Settings
 from flows.work.night.incidents import open_incidents
 from paano.errors import PaanoError
 from storage.objects.store import open_store
+from storage.tables.day_table import DayTable
 from storage.window import Window
 
 log = logging.getLogger("paano.flows")
 
 LABELS = ("fleet", "flow")
 MOST_SEVERE = 6  # events at least this severe are counted together
+ABOUT_A_NIGHT = ("score", "backfill", "heal")  # flows whose reports are about a day of the fleet
 
 
 def seconds_so_far() -> float:
@@ -88,24 +93,29 @@ def figures(report: Report, fleet: Fleet, seconds: float, now: datetime) -> Coll
         sensors.labels(*values, state).set(number)
     gauge("run_seconds", "How long the last run took.").labels(*values).set(round(seconds, 3))
     gauge("run_timestamp_seconds", "When the last run ended.").labels(*values).set(now.timestamp())
+    # A run about a night is kept under its date, which is a day in the fleet's zone.
+    day = day_window(fleet.settings, report.as_of.date()) if report.flow in ABOUT_A_NIGHT else None
+    about = day.start if day else report.as_of
     gauge("run_about_timestamp_seconds", "The moment that the last run was about.").labels(*values).set(
-        report.as_of.timestamp()
+        about.timestamp()
     )
-    by_severity = gauge("events", "Sensors of the last run by severity of their worst event.", "severity")
-    for step in range(1, MOST_SEVERE + 1):
-        by_severity.labels(*values, _step(step)).set(sum(1 for one in report.outcomes if _worst(one) == step))
     gauge("events_total_last_run", "Events that ended in the last run.").labels(*values).set(
         report.figure("events")
     )
-    day = Window.day(report.as_of.date())
-    table = open_incidents(fleet)
-    found = table.read_many(None, day).height if day.start.date() in table.dates() else 0
-    gauge("incidents", "Incidents that began on the day of the last run.").labels(*values).set(found)
-    dates = fleet.scores.dates()
-    if dates:
-        newest = Window.day(dates[-1]).end
+    if day:
+        began = "that began on the day of the last run"
+        by_severity = gauge("events", f"Events {began}, by severity.", "severity")
+        steps = Counter(map(_step, _severities(fleet.events, day)))
+        for step in range(1, MOST_SEVERE + 1):
+            label = f"{step}+" if step == MOST_SEVERE else f"{step}"
+            by_severity.labels(*values, label).set(steps[step])
+        found = _severities(open_incidents(fleet), day)
+        gauge("incidents", f"Incidents {began}.").labels(*values).set(len(found))
+    newest = last_day_of(fleet.settings, fleet.scores.dates())
+    if newest is not None:
         stale = gauge("staleness_seconds", "Time since the end of the last day with scores.")
-        stale.labels(*values).set(max(0.0, (now - newest).total_seconds()))
+        end = day_window(fleet.settings, newest).end
+        stale.labels(*values).set(max(0.0, (now - end).total_seconds()))
     failed = gauge("failed", "1 for each sensor that failed in the last run.", "sensor")
     for outcome in report.outcomes:
         if outcome.state is State.FAILED:
@@ -113,11 +123,13 @@ def figures(report: Report, fleet: Fleet, seconds: float, now: datetime) -> Coll
     return registry
 
 
-def _worst(outcome: Outcome) -> int:
-    if not outcome.figures.get("events"):
-        return 0
-    return min(MOST_SEVERE, max(1, floor(outcome.figures.get("severity") or 0.0)))
+def _severities(table: DayTable, day: Window) -> list[float | None]:
+    """The severities of what began on `day`."""
+    if set(table.dates()).isdisjoint(day.days()):
+        return []
+    return table.read_many(None, day, ["severity"])["severity"].to_list()
 
 
-def _step(step: int) -> str:
-    return f"{step}+" if step == MOST_SEVERE else str(step)
+def _step(severity: float | None) -> int:
+    """The whole step of a severity. There is none below 1: what is rarer than the budget is an event."""
+    return min(MOST_SEVERE, max(1, floor(severity or 0.0)))

@@ -143,6 +143,42 @@ def test_a_run_writes_openmetrics_that_says_what_became_of_it(fleet, tmp_path):
     assert value("paano_run_seconds") == 12.5 and value("paano_staleness_seconds") == 7200
 
 
+def test_events_incidents_and_staleness_are_of_the_fleets_day_and_every_event_counts(tmp_path):
+    """In Auckland, 13 hours ahead of UTC, 17 November ends at 11 o'clock UTC."""
+    zone = {"fleet": {"name": "plant", "timezone": "Pacific/Auckland"}}
+    fleet = open_fleet(Settings.from_dict({**zone, "metrics": {"url": "metrics"}, "folder": tmp_path}))
+    begun = [  # sensor, hours after the midnight of UTC, severity
+        ("a", -14, 5.0), ("a", -13, 3.4), ("a", 2, 3.9), ("b", 4, 7.5), ("b", 10, None), ("a", 11, 5.0)
+    ]  # fmt: skip
+    events = [
+        {
+            "event_id": f"e{n}", "sensor": sensor, "start": DAY + timedelta(hours=hours),
+            "end": DAY + timedelta(hours=hours), "peak": DAY + timedelta(hours=hours), "score": 2.0,
+            "severity": severity, "length": 1, "channels": [], "cause": "level", "model_version": 1,
+        }
+        for n, (sensor, hours, severity) in enumerate(begun)
+    ]  # fmt: skip
+    last = DAY + timedelta(hours=10, minutes=50)
+    row = {
+        "sensor": "a", "ts": last, "score": 2.0, "threshold": 1.0, "anomaly": True, "status": "ok",
+        "coverage": 1, "model_version": 1,
+    }  # fmt: skip
+    wide = Window(DAY - timedelta(days=1), DAY + timedelta(days=1))
+    fleet.events.update(pl.DataFrame(events, schema=EVENT_SCHEMA), wide)
+    fleet.scores.update(pl.DataFrame([row], schema=SCORE_SCHEMA), wide)
+    update_incidents(fleet, wide)
+    families = written(fleet, tmp_path)
+    counts = {sample.labels["severity"]: sample.value for sample in families["paano_events"].samples}
+    assert counts == {"1": 1, "2": 0, "3": 2, "4": 0, "5": 0, "6+": 1}
+
+    def value(name):
+        return families[name].samples[0].value
+
+    assert value("paano_incidents") == 4
+    assert value("paano_staleness_seconds") == (NOW - DAY - timedelta(hours=11)).total_seconds()
+    assert value("paano_run_about_timestamp_seconds") == (DAY - timedelta(hours=13)).timestamp()
+
+
 def test_the_dashboard_asks_for_nothing_that_a_run_does_not_write(fleet, tmp_path):
     families = written(fleet, tmp_path)
     asked = set(re.findall(r"paano_\w+", json.dumps(dashboard("runs"))))
