@@ -13,6 +13,9 @@ import duckdb
 import jsonschema
 import polars as pl
 import pytest
+from grafana_foundation_sdk.cog.encoder import JSONEncoder
+from grafana_foundation_sdk.cog.plugins import register_default_plugins
+from grafana_foundation_sdk.models.dashboard import Dashboard
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from flows.run.fleet import open_fleet
@@ -29,7 +32,9 @@ FOLDER = Path(__file__).parents[2] / "deploy" / "grafana"
 DAY = datetime(2026, 11, 17, tzinfo=UTC)
 NOW = DAY + timedelta(days=1, hours=2)
 
-# The parts of Grafana's dashboard model (schema version 39) that the dashboards use.
+register_default_plugins()  # the kinds of panels and queries that Grafana's model knows
+
+# What Grafana's model says in words only: ranges, required keys, the kinds of panels that are used.
 SOURCE = {"type": "object", "required": ["type", "uid"], "properties": {"uid": {"type": "string"}}}
 PANEL = {
     "type": "object",
@@ -129,6 +134,52 @@ def test_a_dashboard_has_the_form_that_grafana_takes_and_its_panels_do_not_overl
         for y in range(panel["gridPos"]["y"], panel["gridPos"]["y"] + panel["gridPos"]["h"])
     ]
     assert len(set(cells)) == len(cells) and max(x for x, _ in cells) < 24
+
+
+def taken_by_grafana(held):
+    """The dashboard in Grafana's own model, written again: a key that it lacks does not come back."""
+    model = Dashboard.from_json(held)
+    return json.loads(JSONEncoder().encode(model))
+
+
+def lost(held, back, path=""):
+    """Where a value of `held` is not in `back`; what `back` has beside it are defaults."""
+    if isinstance(held, dict) and isinstance(back, dict):
+        return [
+            where
+            for key, value in held.items()
+            for where in (lost(value, back[key], f"{path}.{key}") if key in back else [f"{path}.{key}"])
+        ]
+    if isinstance(held, list) and isinstance(back, list) and len(held) == len(back):
+        return [
+            where
+            for n, pair in enumerate(zip(held, back, strict=True))
+            for where in lost(*pair, f"{path}[{n}]")
+        ]
+    return [] if held == back else [path]
+
+
+@pytest.mark.parametrize("name", ["runs", "tables"])
+def test_grafanas_own_model_has_every_key_of_a_dashboard(name):
+    held = dashboard(name)
+    assert lost(held, taken_by_grafana(held)) == []
+
+
+@pytest.mark.parametrize(
+    ("place", "key"),
+    [
+        (lambda held: held, "refreshh"),
+        (lambda held: held["panels"][0], "tittle"),
+        (lambda held: held["panels"][0]["options"], "legendd"),
+        (lambda held: held["panels"][0]["targets"][0], "exprr"),
+        (lambda held: held["templating"]["list"][0], "lable"),
+    ],
+)
+def test_a_misspelt_key_is_noticed(place, key):
+    held = dashboard("runs")
+    place(held)[key] = "x"
+    (where,) = lost(held, taken_by_grafana(held))
+    assert where.endswith(f".{key}")
 
 
 def test_a_run_writes_openmetrics_that_says_what_became_of_it(fleet, tmp_path):
