@@ -60,17 +60,19 @@ def decode(
     columns: Sequence[str] | None = None,
     wanted: Callable[[Bounds], bool] | None = None,
     renamed: Mapping[str, str] | None = None,
+    later: Collection[str] = (),
 ) -> pl.DataFrame:
     """Rows of a Parquet file: only `columns`, and only the row groups that `wanted` says yes to.
 
-    `renamed` gives the present name of columns that had another one in files of an older form.
+    `renamed` gives the present name of columns that had another one in files of an older form, `later` are
+    columns that such files may lack: then the rows come without them.
     """
     file = open_file(source)
-    held = set(file.schema_arrow.names) if renamed else set()
+    held = set(file.schema_arrow.names) if renamed or later else set()
     older = {old: new for old, new in (renamed or {}).items() if old in held and new not in held}
-    if older and columns is not None:
+    if columns is not None:
         names = {new: old for old, new in older.items()}
-        columns = [names.get(column, column) for column in columns]
+        columns = [names.get(column, column) for column in columns if column in held or column not in later]
     return pl.DataFrame(pl.from_arrow(read_groups(file, columns, wanted))).rename(older, strict=False)
 
 

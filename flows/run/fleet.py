@@ -27,6 +27,10 @@ from storage.tables.events import EventStore
 from storage.tables.layout import shards_for
 from storage.tables.scores import ScoreStore
 
+ABSENT = (
+    "no history is found any more, so there are no scores; look after the sensor, `paano sensors rename` it, "
+    "or list it in history.catalog (with enabled = false it is left out)"
+)
 RENAMED_TO = "paano.renamed_to"  # tag of a version whose model was carried over to another id
 
 
@@ -223,10 +227,7 @@ def absent_sensors(fleet: Fleet, champions: Mapping[str, Version]) -> list[str]:
 def absent_note(absent: Sequence[str]) -> str:
     """What to tell of absent sensors, with the remedy."""
     shown = ", ".join(absent[:6]) + (f" and {len(absent) - 6} more" if len(absent) > 6 else "")
-    return (
-        f"no history is found any more of {shown}: no scores; look after the sensor, `paano sensors rename` "
-        "it, or list it in history.catalog (with enabled = false it is left out)"
-    )
+    return f"{shown}: {ABSENT}"
 
 
 def pinned_intervals(fleet: Fleet) -> dict[str, timedelta]:

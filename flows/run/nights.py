@@ -54,12 +54,13 @@ def compute_batch(
     settings: dict[str, Any],
     versions: dict[str, Version],
     days: list[str],
+    rescore: bool = False,
     pieces: dict[str, Piece] | None = None,
 ) -> list[Scored]:
     """Compute the rows of `batch` for `days`, which follow each other; `commit_batch` stores them."""
     fleet = fleet_of_batch(settings, pieces)
     windows = [day_window(fleet.settings, date.fromisoformat(day)) for day in days]
-    scored = compute(fleet, windows, batch.sensors, versions, batch=batch.number)
+    scored = compute(fleet, windows, batch.sensors, versions, batch=batch.number, rescore=rescore)
     return scored if fleet.settings.run.engine == "local" else [one.carried() for one in scored]
 
 
@@ -149,7 +150,7 @@ def score_stretch(
     batches, commits = plan(fleet, sensors, shards)
     with scattered(fleet, batches, champions, days) as pieces:
         by_sensor: dict[str, Mapping[str, Any]] = {"versions": champions, "pieces": pieces}
-        computed = fan_out(what, compute_batch, batches, settings, by_sensor, days=asked)
+        computed = fan_out(what, compute_batch, batches, settings, by_sensor, days=asked, rescore=rescore)
     scored = {one.sensor: one for one in computed if isinstance(one, Scored)}
     outcomes = {lost.sensor: lost for lost in computed if isinstance(lost, Outcome)}
     champions |= {one.sensor: one.version for one in scored.values() if one.version}

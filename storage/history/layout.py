@@ -26,6 +26,12 @@ class Found:
     key: str
     size: int | None = None
     modified: datetime | None = None
+    tag: str = ""  # as in `ObjectInfo`
+
+    @classmethod
+    def of(cls, info: ObjectInfo) -> Found:
+        """An object that was listed."""
+        return cls(info.key, info.size, info.modified, info.tag)
 
 
 @dataclass(frozen=True)
@@ -143,7 +149,7 @@ class HistoryLayout:
                 if sensor is not None:
                     self.check_depth(store, sensor, place, info.key)
                 if paths.overlaps(info.key, wide):
-                    found[info.key] = Found(info.key, info.size, info.modified)
+                    found[info.key] = Found.of(info)
         return sorted(found.values(), key=lambda one: one.key)
 
     def check_depth(self, store: Store, sensor: str, place: str, key: str) -> None:

@@ -92,5 +92,5 @@ class Listing:
             if paths.not_dates(parts[depth:]) is not None:
                 found.pop(sensor, None)  # too deep: it is refused when it is read
             elif sensor in found and paths.overlaps(info.key, span):
-                found[sensor].append(Found(info.key, info.size, info.modified))
+                found[sensor].append(Found.of(info))
         return found

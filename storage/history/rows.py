@@ -161,13 +161,13 @@ class RowReader:
         if found.modified is not None:
             return found
         info = self.store.head(found.key)
-        return None if info is None else Found(found.key, info.size, info.modified)
+        return None if info is None else Found.of(info)
 
     def columns(self, info: ObjectInfo, subject: str) -> Rows:
         """The columns of an object, by its footer: rows without a row."""
         where = self.store.url_of(info.key)
         try:
-            _, file = self._open(Found(info.key, info.size, info.modified))
+            _, file = self._open(Found.of(info))
             with file:
                 return self._columns(file.schema, where, Wanted(), subject)
         except Exception as error:
@@ -177,7 +177,7 @@ class RowReader:
         """The sensors of a long table's object; only that column is read."""
         where = self.store.url_of(info.key)
         try:
-            _, file = self._open(Found(info.key, info.size, info.modified))
+            _, file = self._open(Found.of(info))
             with file:
                 self._need(file.schema, self.layout.sensor, "history.sensor", where, "catalog")
                 names: set[str] = set()
@@ -191,7 +191,7 @@ class RowReader:
     def newest(self, info: ObjectInfo, subject: str) -> int | None:
         """The newest stamp of an object in microseconds since 1970, of all its sensors."""
         everything = Window(datetime(1, 1, 3, tzinfo=UTC), datetime(9999, 12, 29, tzinfo=UTC))
-        found = Found(info.key, info.size, info.modified)
+        found = Found.of(info)
         rows = self.read(found, everything, None, Wanted(numbers=False), subject)
         return int(rows.stamps.max()) if rows is not None and len(rows.stamps) else None
 
@@ -213,7 +213,7 @@ class RowReader:
             info = self.store.head(found.key)
             if info is None:
                 raise ObjectMissing(found.key)
-            found, size = Found(found.key, info.size, info.modified), info.size
+            found, size = Found.of(info), info.size
         if (size or 0) <= WHOLE:
             return found, BoundedFile(self.store.get(found.key))
         source: BinaryIO = self.store.open(found.key)

@@ -72,7 +72,8 @@ class FsspecStore(Store):
             modified = datetime.now(UTC)  # unknown: young, so that nothing is swept by mistake
         if modified.tzinfo is None:
             modified = modified.replace(tzinfo=UTC)
-        return ObjectInfo(key, info["size"], modified.astimezone(UTC))
+        tag = next((str(info[n]) for n in ("ETag", "etag", "content_md5", "md5Hash") if info.get(n)), "")
+        return ObjectInfo(key, info["size"], modified.astimezone(UTC), tag)
 
     def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
         with named(self.url_of(prefix)):

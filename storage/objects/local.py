@@ -170,7 +170,8 @@ def _open_regular(path: Path) -> BinaryIO:
 
 def _local_info(path: Path, key: str) -> ObjectInfo:
     found = path.stat()
-    return ObjectInfo(key, found.st_size, datetime.fromtimestamp(found.st_mtime, UTC))
+    tag = f"{found.st_ino}-{found.st_mtime_ns}-{found.st_ctime_ns}"
+    return ObjectInfo(key, found.st_size, datetime.fromtimestamp(found.st_mtime, UTC), tag)
 
 
 def _raise_unless_missing(error: OSError) -> None:

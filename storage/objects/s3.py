@@ -101,7 +101,8 @@ class S3Store(Store):
             answer = self._patiently(lambda: self._call(key, "head_object", Key=full))
         except ObjectMissing:
             return None
-        return ObjectInfo(key, answer["ContentLength"], answer["LastModified"].astimezone(UTC))
+        modified = answer["LastModified"].astimezone(UTC)
+        return ObjectInfo(key, answer["ContentLength"], modified, answer.get("ETag", ""))
 
     def _pages(self, prefix: str, **arguments: Any) -> Iterator[dict[str, Any]]:
         arguments["Prefix"] = self.prefix + under(prefix)
@@ -117,7 +118,8 @@ class S3Store(Store):
             for item in page.get("Contents", ()):
                 key = item["Key"].removeprefix(self.prefix)
                 if key and not key.endswith("/"):
-                    yield ObjectInfo(key, item["Size"], item["LastModified"].astimezone(UTC))
+                    modified = item["LastModified"].astimezone(UTC)
+                    yield ObjectInfo(key, item["Size"], modified, item.get("ETag", ""))
 
     def folders(self, prefix: str = "") -> builtins.list[str]:
         names = set()

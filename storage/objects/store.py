@@ -48,6 +48,7 @@ class ObjectInfo:
     key: str
     size: int
     modified: datetime  # UTC
+    tag: str = ""  # another one whenever the object was written, as far as the store tells
 
 
 class Store:

@@ -72,6 +72,7 @@ class DayTable:
     order: tuple[str, ...]  # sorted and unique by these
     required: tuple[str, ...]  # never null
     renamed: ClassVar[dict[str, str]] = {}  # columns by their names in objects of an older form
+    later: ClassVar[tuple[str, ...]] = ()  # columns that objects of an older form do not have: null
 
     def __init__(self, store: Store, shards: int | None = None) -> None:
         """`shards` is for dates that nobody has written to; by default it follows the number of sensors."""
@@ -346,9 +347,16 @@ class DayTable:
             return span is None or any(span[0] <= name <= span[1] for name in names or ())
 
         try:
-            frame = parquet.decode(data, columns, wanted if names is not None else None, self.renamed)
+            frame = parquet.decode(
+                data, columns, wanted if names is not None else None, self.renamed, self.later
+            )
             kept = columns or list(self.schema)
-            return frame.select(pl.col(name).cast(self.schema[name]) for name in kept)
+            return frame.select(
+                pl.col(name).cast(self.schema[name])
+                if name in frame.columns or name not in self.later
+                else pl.lit(None, self.schema[name]).alias(name)
+                for name in kept
+            )
         except (pa.ArrowException, pl.exceptions.PolarsError, OSError) as error:
             raise StorageError(
                 f"{self.store.url_of(key)}: it is damaged or has other columns ({error}); "

@@ -1,7 +1,9 @@
 """What a night read: for each sensor and day, what its history looked like then.
 
 `objects` stands for the names, sizes and ages of the objects that can hold the day, as a listing shows them;
-`digest` for the values themselves. A day whose `objects` are the same has not changed.
+`digest` for the values themselves. A day whose `objects` are the same has not changed. `inputs` stands for
+all that the scores of the day follow from, with the `figures` of its outcome; it is null where a run has to
+look again in any case.
 """
 
 from __future__ import annotations
@@ -18,6 +20,8 @@ READ_SCHEMA = {
     "digest": pl.String(),
     "interval": pl.Duration("us"),  # and the channels, that the values were read with
     "channels": pl.List(pl.String()),
+    "inputs": pl.String(),
+    "figures": pl.String(),  # JSON
 }
 
 
@@ -28,4 +32,5 @@ class ReadStore(DayTable):
     schema = READ_SCHEMA
     time = "ts"
     order = ("sensor", "ts")
+    later = ("inputs", "figures")
     required = ("sensor", "ts", "end", "objects", "digest", "interval", "channels")

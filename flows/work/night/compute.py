@@ -53,6 +53,7 @@ class Scored:
     marks: dict[str, str] = field(default_factory=dict)
     digests: dict[str, str] = field(default_factory=dict)
     channels: tuple[str, ...] = ()
+    inputs: str | None = None  # a mark of all that the rows follow from (`unchanged`)
     stuck: Settled | None = None  # stretches in which it repeated itself, where that is looked for
 
     def carried(self) -> Scored:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import date, timedelta
@@ -18,6 +19,7 @@ import polars as pl
 
 from flows.run.days import day_of, day_window
 from flows.run.fleet import Fleet, storage_options
+from flows.run.outcome import Figures
 from flows.work.night.compute import Scored
 from paano.errors import HistoryError, PaanoError, Transient
 from storage.history.layout import Found
@@ -35,43 +37,61 @@ def open_reads(fleet: Fleet) -> ReadStore:
     return ReadStore(open_store(settings.place(settings.operations.reads), storage_options(settings)))
 
 
-def marks_of(fleet: Fleet, sensors: Iterable[str], days: Sequence[Window]) -> dict[tuple[str, Window], str]:
-    """What stands for the objects of each sensor and day now. Listings only; nothing is read."""
+def marks_of(fleet: Fleet, windows: Mapping[str, Sequence[Window]]) -> dict[tuple[str, Window], str]:
+    """What stands for the objects of each sensor in its windows now. Listings only; nothing is read."""
     if not fleet.settings.run.look_back:
         return {}
-    history, names = fleet.history, list(sensors)
+    history = fleet.history
     if history.layout.kind == "long":
-        same = {day: _mark(history, history.listing.objects(None, day)) for day in days}
-        return {(sensor, day): same[day] for sensor in names for day in days}
+        every = {window for some in windows.values() for window in some}
+        same = {window: _mark(history, history.listing.objects(None, window)) for window in every}
+        return {(sensor, window): same[window] for sensor, some in windows.items() for window in some}
 
     def one(sensor: str) -> dict[tuple[str, Window], str]:
         try:
-            found = history.listing.by_window(sensor, days)
+            found = history.listing.by_window(sensor, windows[sensor])
         except HistoryError:  # the run that reads this sensor says what is wrong
             return {}
-        return {(sensor, day): _mark(history, some) for day, some in zip(days, found, strict=True)}
+        return {
+            (sensor, window): _mark(history, some)
+            for window, some in zip(windows[sensor], found, strict=True)
+        }
 
     with ThreadPoolExecutor(8) as pool:
-        return {key: mark for part in pool.map(one, names) for key, mark in part.items()}
+        return {key: mark for part in pool.map(one, windows) for key, mark in part.items()}
 
 
 def _mark(history: History, found: Iterable[Found]) -> str:
     digest = hashlib.sha256()
     for one in found:
-        size, modified = one.size, one.modified
-        if modified is None:  # computed from the date, not listed
+        if one.modified is None:  # computed from the date, not listed
             info = history.store.head(one.key)
             if info is None:
                 continue
-            size, modified = info.size, info.modified
-        digest.update(f"{one.key}\0{size}\0{modified.isoformat()}\n".encode())
+            one = Found.of(info)
+        digest.update(f"{one.key}\0{one.size}\0{one.tag or one.modified}\n".encode())
     return digest.hexdigest()[:32]
 
 
-def remember(fleet: Fleet, days: Sequence[Window], scored: Mapping[str, Scored]) -> None:
-    """Keep what was read for these days, as it was listed before it was read."""
+def remember(
+    fleet: Fleet, days: Sequence[Window], scored: Mapping[str, Scored], quiet: Mapping[str, Figures]
+) -> None:
+    """Keep what was read for these days, as it was listed before it was read.
+
+    `quiet` has the figures of sensors that need not be computed again while their inputs are the same.
+    """
     rows = [
-        _row(sensor, day, one.marks[day.start.isoformat()], one.digests[day.start.isoformat()], one)
+        {
+            "sensor": sensor,
+            "ts": day.start,
+            "end": day.end,
+            "objects": one.marks[day.start.isoformat()],
+            "digest": one.digests[day.start.isoformat()],
+            "interval": one.interval,
+            "channels": list(one.channels),
+            "inputs": one.inputs if sensor in quiet else None,
+            "figures": json.dumps(quiet[sensor], sort_keys=True) if one.inputs and sensor in quiet else None,
+        }
         for sensor, one in scored.items()
         for day in days
         if day.start.isoformat() in one.marks and day.start.isoformat() in one.digests
@@ -82,18 +102,6 @@ def remember(fleet: Fleet, days: Sequence[Window], scored: Mapping[str, Scored])
         for day in days:
             some = frame.filter(pl.col("ts") == day.start)
             open_reads(fleet).update(some, Window(day.start, day.end), some["sensor"].to_list())
-
-
-def _row(sensor: str, day: Window, mark: str, digest: str, one: Scored) -> dict[str, object]:
-    return {
-        "sensor": sensor,
-        "ts": day.start,
-        "end": day.end,
-        "objects": mark,
-        "digest": digest,
-        "interval": one.interval,
-        "channels": list(one.channels),
-    }
 
 
 def with_reads(one: Scored, days: Sequence[Window], marks: Marks) -> Scored:
@@ -128,7 +136,7 @@ def changed_days(fleet: Fleet, before: date, sensors: Sequence[str]) -> dict[dat
     remembered = [
         Window(start, end) for start, end in rows.select("ts", "end").unique().sort("ts").iter_rows()
     ]
-    now = marks_of(fleet, rows["sensor"].unique(maintain_order=True), remembered) if remembered else {}
+    now = marks_of(fleet, dict.fromkeys(rows["sensor"].unique(maintain_order=True), remembered))
     for (start, end), part in rows.group_by("ts", "end", maintain_order=True):
         day = Window(start, end)
         moved = [

@@ -92,7 +92,7 @@ def load_night(
     """
     with ThreadPoolExecutor(1) as pool:
         waiting = None if loaded else pool.submit(load_champions, fleet, sensors, versions)
-        guess = {s: need for s in sensors if (need := _expected(fleet, versions.get(s)))}
+        guess = {s: need for s in sensors if (need := expected_need(fleet, versions.get(s)))}
         if loaded:
             guess = {s: Need.of(known) for s, known in loaded.items() if isinstance(known, Champion)}
         early = read_together(fleet, window, {s: need for s, need in guess.items() if s in sensors})
@@ -145,7 +145,7 @@ def _channels(reading: Reading | PaanoError) -> tuple[str, ...] | None:
     return tuple(reading.channels) if isinstance(reading, Reading) else None
 
 
-def _expected(fleet: Fleet, version: Version | None) -> Need | None:
+def expected_need(fleet: Fleet, version: Version | None) -> Need | None:
     """What the champion will need, as far as its tags and the settings tell."""
     interval = version.parsed.interval if version else None
     if interval is None:

@@ -14,6 +14,7 @@ changes no object.
 from __future__ import annotations
 
 import dataclasses
+import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import date, datetime
@@ -34,10 +35,13 @@ from flows.work.night.models import Models
 from flows.work.night.rows import KEY, NewRows, frame_of, merge_rows
 from flows.work.night.silence import update_silence
 from flows.work.night.stuck import update_stuck, with_stuck
+from flows.work.night.unchanged import Inputs, inputs_of, is_quiet, unchanged
 from paano.errors import PaanoError, Transient
 from paano.status import Status
 from storage.registry.registry import Version
 from storage.window import Window
+
+log = logging.getLogger("paano.flows")
 
 DONE = "every night was scored already"
 AT_ONCE = 16  # sensors that are loaded together, while those before them are computed
@@ -78,7 +82,7 @@ def score_days(
         champions = load_champions(fleet, some, versions) if len(asked) > 1 else None
         for stretch in stretches(asked, days_at_once(versions, len(some))):
             windows = [day_window(fleet.settings, day) for day in stretch]
-            scored = compute(fleet, windows, some, versions, champions, batch)
+            scored = compute(fleet, windows, some, versions, champions, batch, rescore)
             for found in commit(fleet, windows, scored, batch=batch, rescore=rescore):
                 total[found.sensor] = add(total.get(found.sensor), found)
         total |= {sensor: caught_up(total[sensor], asked, days) for sensor in some}
@@ -92,24 +96,35 @@ def compute(
     versions: Mapping[str, Version],
     champions: Champions | None = None,
     batch: int = 0,
+    rescore: bool = False,
 ) -> list[Scored]:
     """The rows of `sensors` for `days`, which follow each other; nothing is stored.
 
-    `champions` are those that are open already; the first model of a new sensor is added to them.
+    `champions` are those that are open already; the first model of a new sensor is added to them. A sensor
+    whose stored rows are what would be computed comes without rows, unless `rescore` asks for them.
     """
     window = Window(days[0].start, days[-1].end)
+    inputs: Mapping[str, Inputs] = inputs_of(fleet, days[0], sensors, versions) if len(days) == 1 else {}
+    done = {} if rescore else unchanged(fleet, days[0], inputs, versions)
+    if done:
+        log.info("%d of %d sensors: nothing has changed since they were scored", len(done), len(sensors))
+        sensors = [sensor for sensor in sensors if sensor not in done]
     # An object of a long table holds many sensors: they are read together.
     size = AT_ONCE if fleet.history.layout.kind == "sensor" else max(1, len(sensors))
 
     def load(some: Sequence[str]) -> tuple[Marks, Champions, Readings]:
-        marks = marks_of(fleet, some, days)  # before it is read: what comes meanwhile is seen later
+        # before it is read: what comes meanwhile is seen later
+        marks = marks_of(fleet, dict.fromkeys(some, days))
         return marks, *load_night(fleet, window, some, versions, champions)
 
-    scored: list[Scored] = []
+    scored = [Scored(sensor, dataclasses.replace(outcome, batch=batch)) for sensor, outcome in done.items()]
     chunks = [sensors[first : first + size] for first in range(0, len(sensors), size)]
     for some, (marks, found, readings) in zip(chunks, loaded_ahead(load, chunks), strict=True):
         rows = compute_sensors(fleet, days, some, found, readings, batch)
-        scored += [with_reads(one, days, marks) for one in with_stuck(fleet, rows, days)]
+        for one in with_stuck(fleet, rows, days):
+            known = inputs.get(one.sensor)
+            mark = known.mark if known and known.holds_for(one.champion) else None
+            scored.append(dataclasses.replace(with_reads(one, days, marks), inputs=mark))
     return scored
 
 
@@ -148,13 +163,14 @@ def commit(
             outcomes[sensor] = join(outcomes[sensor], found)
         update_silence(fleet, written, computed)
         update_stuck(fleet, computed)
-        remember(fleet, days, computed)
         for sensor, note in notes.items():
             outcomes[sensor] = remark(outcomes[sensor], note)
         for sensor, muted, figures in stored_figures(written.now, window):
             outcomes[sensor] = with_figures(outcomes[sensor], figures)
             if muted:
                 outcomes[sensor] = remark(outcomes[sensor], f"{muted} rows are muted by the calendar")
+        calm = [sensor for sensor in computed.keys() - written.noisy() if is_quiet(outcomes[sensor])]
+        remember(fleet, days, computed, {sensor: outcomes[sensor].figures for sensor in calm})
     return list(outcomes.values())
 
 
