@@ -1,8 +1,8 @@
 """The table `[notify]` of the fleet file: who is told of what.
 
 An address often holds a secret, so the file says where it is and never what it is: `variable:NAME` (an
-environment variable) or `block:NAME` (a Secret block of Prefect). A plain web address without user, password
-or query may stand in the file itself.
+environment variable) or `block:NAME` (a Secret block of Prefect). A plain web address without user, password,
+query or a token in its path may stand in the file itself.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 from pydantic import Field, field_validator, model_validator
 
 from flows.settings.duration import Duration
+from flows.settings.secret_paths import holds_secret
 from flows.settings.sections import Section
 
 HOURS = re.compile(r"([01]\d|2[0-3]):([0-5]\d)-([01]\d|2[0-3]):([0-5]\d)")
@@ -39,12 +40,17 @@ class TargetSettings(Section):
         if NAMED.fullmatch(self.address):
             return self
         parts = urlsplit(self.address)
-        plain = parts.scheme in ("http", "https") and parts.hostname and not parts.query
+        plain = parts.scheme in ("http", "https") and parts.hostname and not (parts.query or parts.fragment)
         if self.kind == "apprise" or not plain or "@" in parts.netloc:
             # The address is not repeated: it may hold a secret.
             raise ValueError(
                 'address must be "variable:NAME" or "block:NAME", where the address itself is kept; a '
                 "webhook or Alertmanager may also have a plain http:// or https:// one without user and query"
+            )
+        if holds_secret(parts):
+            raise ValueError(
+                "the path of this address is a secret, or looks like one; keep the address in a variable and "
+                'write "variable:NAME" here, or in a Secret block of Prefect and write "block:NAME"'
             )
         return self
 

@@ -331,6 +331,45 @@ def test_a_secret_in_the_file_is_refused_and_not_repeated(tmp_path, address):
     assert "secret-word" not in str(error.value)
 
 
+SECRET_PATHS = [
+    "https://hooks.slack.com/services/T000/B000/XXXX",
+    "https://discord.com/api/webhooks/1234/word",
+    "https://plant.webhook.office.com/webhookb2/word",
+    "https://chat.googleapis.com/v1/spaces/AAAA/messages",
+    "http://10.0.0.5:8080/hooks/Zk3vR9qLx2Wm8TbY",
+    "https://hooks.plant.example/in/550e8400-e29b-41d4-a716-446655440000",
+    "https://hooks.plant.example/d41d8cd98f00b204e9800998ecf8427e/post",
+    "https://hooks.plant.example/AERylZ_uewzpDx-8fcweHQ",
+    "https://hooks.plant.example/Zk3vR9qLx2%57m8TbY",
+    "https://hooks.plant.example/post#word",
+]
+PLAIN_PATHS = [
+    "http://alertmanager:9093",
+    "http://10.0.0.5:8080/",
+    "https://hooks.plant.example/api/v2/incidents",
+    "https://hooks.plant.example/plant-7/line-3-station-12/incident-webhook-v2",
+    "https://hooks.plant.example/IncidentWebhookReceiver",
+    "https://hooks.plant.example/2026-11-20T14-30-00/in",
+    "https://slack.com.plant.example/in",
+]
+
+
+@pytest.mark.parametrize("address", SECRET_PATHS)
+@pytest.mark.parametrize("kind", ["webhook", "alertmanager"])
+def test_an_address_with_a_secret_in_its_path_is_refused_and_not_repeated(tmp_path, kind, address):
+    path = tmp_path / "fleet.toml"
+    path.write_text(f'[notify.targets.hook]\nkind = "{kind}"\naddress = "{address}"\n')
+    with pytest.raises(ConfigError, match="variable:NAME") as wrong:
+        Settings.load(path)
+    assert "notify.targets.hook" in str(wrong.value) and "block:NAME" in str(wrong.value)
+    assert address.rpartition("/")[2] not in str(wrong.value)
+
+
+@pytest.mark.parametrize("address", PLAIN_PATHS)
+def test_an_address_with_a_plain_path_may_stand_in_the_file(address):
+    assert TargetSettings(kind="webhook", address=address).address == address
+
+
 def test_a_secret_block_of_prefect_holds_an_address():
     from prefect.blocks.system import Secret
 
