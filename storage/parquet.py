@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any, BinaryIO
+from typing import Any
 
 import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from storage.footer import RowGroup, row_groups
+
+Bounds = Callable[[str], "tuple[Any, Any] | None"]  # smallest and largest value of a column, if known
 ROW_GROUP = 65_536  # rows; a sensor's day is found by the statistics of a few of these
 
 
@@ -56,7 +59,7 @@ def note(data: bytes) -> str:
 
 
 def decode(
-    source: bytes | BinaryIO,
+    data: bytes,
     columns: Sequence[str] | None = None,
     wanted: Callable[[Bounds], bool] | None = None,
     renamed: Mapping[str, str] | None = None,
@@ -67,40 +70,24 @@ def decode(
     `renamed` gives the present name of columns that had another one in files of an older form, `later` are
     columns that such files may lack: then the rows come without them.
     """
-    file = open_file(source)
+    file = open_file(data)
     held = set(file.schema_arrow.names) if renamed or later else set()
     older = {old: new for old, new in (renamed or {}).items() if old in held and new not in held}
     if columns is not None:
         names = {new: old for old, new in older.items()}
         columns = [names.get(column, column) for column in columns if column in held or column not in later]
-    return pl.DataFrame(pl.from_arrow(read_groups(file, columns, wanted))).rename(older, strict=False)
-
-
-def open_file(source: bytes | BinaryIO) -> pq.ParquetFile:
-    return pq.ParquetFile(pa.BufferReader(source) if isinstance(source, bytes) else source, pre_buffer=True)
-
-
-def read_groups(
-    file: pq.ParquetFile, columns: Sequence[str] | None, wanted: Callable[[Bounds], bool] | None
-) -> pa.Table:
-    """The row groups of `file` that `wanted` says yes to."""
     groups = list(range(file.metadata.num_row_groups))
-    if wanted is not None:
-        groups = [g for g in groups if wanted(Bounds(file.metadata.row_group(g)))]
-    columns = None if columns is None else list(columns)
+    if wanted is not None and len(groups) > 1:
+        groups = [n for n, group in enumerate(row_groups(data)) if wanted(_bounds(file, group))]
     # Threads here would fight with those that read other objects.
-    return file.read_row_groups(groups, columns=columns, use_threads=False)
+    table = file.read_row_groups(groups, columns=columns, use_threads=False)
+    return pl.DataFrame(pl.from_arrow(table)).rename(older, strict=False)
 
 
-class Bounds:
+def open_file(data: bytes) -> pq.ParquetFile:
+    return pq.ParquetFile(pa.BufferReader(data), pre_buffer=True)
+
+
+def _bounds(file: pq.ParquetFile, group: RowGroup) -> Bounds:
     """Smallest and largest value of the columns of one row group, as far as its writer kept them."""
-
-    def __init__(self, group: Any) -> None:
-        self._columns = {group.column(i).path_in_schema: group.column(i) for i in range(group.num_columns)}
-
-    def __call__(self, column: str) -> tuple[Any, Any] | None:
-        found = self._columns.get(column)
-        statistics = found.statistics if found is not None and found.is_stats_set else None
-        if statistics is None or not statistics.has_min_max:
-            return None
-        return statistics.min, statistics.max
+    return lambda column: group.bounds(column, file.schema_arrow.field(column).type)

@@ -12,12 +12,13 @@ from typing import Any, BinaryIO
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from storage.footer import TAIL, RowGroup, row_groups
+from storage.parquet import Bounds
+
 LARGEST_FOOTER = 16 * 2**20  # bytes
 MOST_COLUMNS = 4096
 MOST_LEVELS = 64  # of nesting
 AT_ONCE = 64 * 2**20  # bytes of row groups that are decoded together
-
-Bounds = Callable[[str], "tuple[Any, Any] | None"]
 
 
 class TooLarge(ValueError):
@@ -43,7 +44,6 @@ class BoundedFile:
         leaves = [self.metadata.schema.column(n) for n in range(self.metadata.num_columns)]
         if any(leaf.path.count(".") > MOST_LEVELS for leaf in leaves):
             raise TooLarge(f"its columns are nested in more than {MOST_LEVELS} levels; write plain ones")
-        self._number = {leaf.path: n for n, leaf in enumerate(leaves)}
         texts = [
             leaf.path for leaf in leaves if leaf.physical_type == "BYTE_ARRAY" and leaf.path == leaf.name
         ]
@@ -51,6 +51,8 @@ class BoundedFile:
             self._source, metadata=self.metadata, read_dictionary=texts, pre_buffer=True
         )
         self.schema: pa.Schema = self._file.schema_arrow
+        self._footer = footer
+        self._whole = isinstance(source, bytes)
 
     def __enter__(self) -> BoundedFile:
         return self
@@ -67,21 +69,20 @@ class BoundedFile:
         """
         pending: list[int] = []
         total = 0
-        for group in range(self.metadata.num_row_groups):
-            data = self.metadata.row_group(group)
-            if not near(lambda column, data=data: self._bounds(data, column)):  # type: ignore[misc]  # mypy knows no type for a lambda's default
+        for number, group in enumerate(self._groups(columns, largest)):
+            if not near(lambda column, group=group: self._bounds(group, column)):  # type: ignore[misc]  # mypy knows no type for a lambda's default
                 continue
-            size = self._decoded(data, columns)
+            size = decoded(group, columns)
             if size > largest:
                 raise TooLarge(
-                    f"a part of it has {data.num_rows:,} rows, {size / 2**20:,.0f} MiB when read, "
+                    f"a part of it has {group.rows:,} rows, {size / 2**20:,.0f} MiB when read, "
                     f"and {largest / 2**20:,.0f} are allowed; raise history.largest_mb or "
                     "write smaller row groups"
                 )
             if pending and total + size > AT_ONCE:
                 yield self._read(pending, columns)
                 pending, total = [], 0
-            pending.append(group)
+            pending.append(number)
             total += size
         if pending:
             yield self._read(pending, columns)
@@ -90,26 +91,29 @@ class BoundedFile:
         # Threads here would fight with those that read other objects.
         return self._file.read_row_groups(list(groups), columns=list(columns), use_threads=False)
 
-    def _decoded(self, group: Any, columns: Collection[str]) -> int:
-        """Bytes that the columns of a row group take when they are read."""
-        stored: int = sum(
-            group.column(self._number[c]).total_uncompressed_size for c in columns if c in self._number
-        )
-        return int(max(0, stored) + 8 * max(0, group.num_rows) * len(columns))
+    def _groups(self, columns: Collection[str], largest: int) -> list[RowGroup]:
+        """The row groups; where there is one, and it is here and small, nobody needs its columns."""
+        if self._whole and self.metadata.num_row_groups == 1:
+            only = self.metadata.row_group(0)
+            group = RowGroup(only.num_rows, only.total_byte_size, {})
+            if decoded(group, columns) <= largest:
+                return [group]
+        end = TAIL + self._footer
+        self._source.seek(0, 2)
+        self._source.seek(self._source.tell() - end)
+        return row_groups(self._source.read(end))
 
-    def _bounds(self, group: Any, column: str) -> tuple[Any, Any] | None:
+    def _bounds(self, group: RowGroup, column: str) -> tuple[Any, Any] | None:
         """Smallest and largest value of a column, if its writer kept them and they make sense."""
-        if column not in self._number:
-            return None
-        found = group.column(self._number[column])
-        try:
-            statistics = found.statistics if found.is_stats_set else None
-            if statistics is None or not statistics.has_min_max:
-                return None
-            low, high = statistics.min, statistics.max
-            return (low, high) if low <= high else None
-        except (ValueError, OverflowError, TypeError, pa.ArrowException):
-            return None  # a time outside the years 1 to 9999, a text that is none: the rows will say
+        number = self.schema.get_field_index(column)
+        return group.bounds(column, self.schema.field(number).type) if number >= 0 else None
+
+
+def decoded(group: RowGroup, columns: Collection[str]) -> int:
+    """Bytes that the columns of a row group take when they are read."""
+    known = [group.columns[name].size for name in columns if name in group.columns]
+    stored = sum(known) if group.columns else group.size
+    return max(0, stored) + 8 * max(0, group.rows) * len(columns)
 
 
 def _footer_length(source: bytes | BinaryIO) -> int:

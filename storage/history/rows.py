@@ -13,11 +13,12 @@ import pyarrow as pa
 
 from paano.errors import HistoryError, ObjectMissing, PaanoError
 from storage.history import columns
-from storage.history.bounded import BoundedFile, Bounds, TooLarge
+from storage.history.bounded import BoundedFile, TooLarge
 from storage.history.grid import micros
 from storage.history.layout import Found, HistoryLayout
 from storage.objects.errors import name_error
 from storage.objects.store import ObjectInfo, Store
+from storage.parquet import Bounds
 from storage.window import Window
 
 WHOLE = 8 * 2**20  # bytes: up to here one request for the whole object is cheaper than several for its parts

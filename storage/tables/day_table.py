@@ -24,6 +24,7 @@ import pyarrow as pa
 
 from paano.errors import ConfigError, Conflict, ObjectMissing, StorageError, Transient
 from storage import parquet
+from storage.footer import DamagedFooter
 from storage.keys import date_prefix, shard_key, shard_of
 from storage.objects.store import Store
 from storage.retry import patiently
@@ -357,7 +358,7 @@ class DayTable:
                 else pl.lit(None, self.schema[name]).alias(name)
                 for name in kept
             )
-        except (pa.ArrowException, pl.exceptions.PolarsError, OSError) as error:
+        except (pa.ArrowException, pl.exceptions.PolarsError, DamagedFooter, OSError) as error:
             raise StorageError(
                 f"{self.store.url_of(key)}: it is damaged or has other columns ({error}); "
                 "remove it and write that date again"

@@ -1,5 +1,6 @@
 """Hostile and damaged history among healthy sensors: each is refused by name, the others are read as ever."""
 
+import dataclasses
 import io
 import os
 import resource
@@ -15,6 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from paano.errors import PaanoError
+from storage import footer
 from storage.history.reader import History, HistoryLayout, Reading
 from storage.window import Window
 
@@ -245,19 +247,13 @@ def test_whole_numbers_are_ids_as_they_are_written(folder):
     assert history.sensors().sensors == ["17"] and history.read("17", DAY).rows == ROWS
 
 
-def test_statistics_that_contradict_themselves_hide_no_rows(folder, monkeypatch):
-    from storage.history import bounded
-
-    folder.store().put("a/x.parquet", HEALTHY)
-    real = pq.read_metadata(io.BytesIO(HEALTHY)).row_group(0).column(0).statistics
-
-    class Wrong:
-        has_min_max, min, max = True, real.max, real.min
-
-    class Column:
-        is_stats_set, statistics = True, Wrong
-
-    assert bounded.BoundedFile(HEALTHY)._bounds(type("G", (), {"column": lambda *_: Column}), "ts") is None
+def test_bounds_that_contradict_themselves_hide_no_rows():
+    (group,) = footer.row_groups(HEALTHY)
+    kind = pq.read_schema(io.BytesIO(HEALTHY)).field("ts").type
+    real = group.columns["ts"]
+    assert group.bounds("ts", kind) is not None
+    wrong = dataclasses.replace(real, low=real.high, high=real.low)
+    assert dataclasses.replace(group, columns={"ts": wrong}).bounds("ts", kind) is None
 
 
 LIMITED = """
