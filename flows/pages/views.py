@@ -74,7 +74,7 @@ def last_day(fleet: Fleet) -> date | None:
 def status(fleet: Fleet) -> dict[str, Any]:
     """The fleet in a few numbers."""
     names = fleet.history.sensors().sensors
-    every = fleet.registry.champions()
+    every, challengers = fleet.registry.champions_and_challengers()
     champions = {name: every[name] for name in names if name in every}
     kinds = [version.parsed.kind or "?" for version in champions.values()]
     dates = fleet.scores.dates()
@@ -84,7 +84,7 @@ def status(fleet: Fleet) -> dict[str, Any]:
         "sensors": len(names),
         **{f"{kind}_models": kinds.count(kind) for kind in sorted(set(kinds))},
         "without_model": len(set(names) - set(champions)),
-        "waiting_for_review": len(fleet.registry.challengers(names)),
+        "waiting_for_review": sum(name in challengers for name in names),
         "last_night": day,
     }
     if missed := missed_nights(fleet, dates):
@@ -136,7 +136,7 @@ def last_runs(fleet: Fleet) -> list[dict[str, Any]]:
 def sensors(fleet: Fleet) -> list[dict[str, Any]]:
     """A row for each sensor: its model and its last night."""
     names = fleet.history.sensors().sensors
-    champions, challengers = fleet.registry.champions(names), fleet.registry.challengers(names)
+    champions, challengers = fleet.registry.champions_and_challengers(names)
     day = last_day(fleet)
     night: dict[str, dict[str, Any]] = {}
     if day is not None:

@@ -28,11 +28,16 @@ class Lookup:
 
     def champions(self, sensors: Iterable[str] | None = None) -> Champions:
         """The champion of every sensor that has one, by paged search; from disk, `stale`, if it is down."""
-        return self._resolve(CHAMPION, sensors)
+        return self._resolve(sensors, CHAMPION)[0]
 
     def challengers(self, sensors: Iterable[str] | None = None) -> Champions:
         """The challenger of every sensor that has one."""
-        return self._resolve(CHALLENGER, sensors)
+        return self._resolve(sensors, CHALLENGER)[0]
+
+    def champions_and_challengers(self, sensors: Iterable[str] | None = None) -> tuple[Champions, Champions]:
+        """Both of every sensor, from one search; both from disk if the registry is down."""
+        champions, challengers = self._resolve(sensors, CHAMPION, CHALLENGER)
+        return champions, challengers
 
     def versions(self, sensor: str) -> list[Version]:
         """All versions of a sensor, newest first; empty if there is none."""
@@ -66,27 +71,38 @@ class Lookup:
         # `_` in LIKE stands for any character, and some backends ignore case.
         return (item for item in pages if item.name.startswith(f"{self.fleet}."))
 
-    def _resolve(self, alias: str, sensors: Iterable[str] | None) -> Champions:
+    def _resolve(self, sensors: Iterable[str] | None, *aliases: str) -> list[Champions]:
+        """For each alias the versions it points to; the last list seen if the registry is away."""
         wanted = None if sensors is None else list(dict.fromkeys(sensors))
-        kept = self._seen.read(alias)
+        few = wanted if wanted is not None and len(wanted) <= FEW else None
+        kept = {alias: self._seen.read(alias) for alias in aliases}
         try:
-            if wanted is not None and len(wanted) <= FEW:
-                models = [m for sensor in wanted if (m := self.model_of(sensor)) is not None]
-                gone = [s for s in wanted if s not in {self._sensor(m) for m in models}]
-            else:
-                models, gone = self._models(), list(kept)
-            found = self._pointed(models, alias, kept)
+            models = (
+                self._models() if few is None else [m for s in few if (m := self.model_of(s)) is not None]
+            )
+            found = {alias: self._pointed(models, alias, kept[alias]) for alias in aliases}
         except RegistryUnavailable as error:
-            if not kept:
+            if not any(kept.values()):
                 raise
-            return _stale(kept, wanted, str(error))
-        asked = {*gone, *(self._sensor(m) for m in models)}
-        now = {**{s: v for s, v in kept.items() if s not in asked}, **found}
-        if now != kept or wanted is None or len(wanted) > FEW:
+            return [_stale(kept[alias], wanted, str(error)) for alias in aliases]
+        answers = []
+        for alias in aliases:
+            self._keep_seen(alias, kept[alias], found[alias], few)
+            mine = found[alias]
+            answer = Champions(mine if wanted is None else {s: mine[s] for s in wanted if s in mine})
+            answer.seen = datetime.now(UTC)
+            answers.append(answer)
+        return answers
+
+    def _keep_seen(
+        self, alias: str, kept: Champions, found: Mapping[str, Version], few: list[str] | None
+    ) -> None:
+        """Write down what was found: of the whole fleet, or of `few` sensors beside what is kept."""
+        now = dict(found)
+        if few is not None:
+            now = {**{s: v for s, v in kept.items() if s not in few}, **found}
+        if few is None or now != kept:
             self._seen.write(alias, Champions(now))
-        answer = Champions(found if wanted is None else {s: found[s] for s in wanted if s in found})
-        answer.seen = datetime.now(UTC)
-        return answer
 
     def model_of(self, sensor: str) -> Any:
         """The registered model of a sensor as MLflow gives it; None if there is none."""

@@ -66,7 +66,7 @@ def needs_review(fleet: Fleet, sensors: Sequence[str] | None = None, drift: bool
         drift: also compare recent scores with the calibration of each model, which fetches all models.
     """
     names = list(sensors) if sensors is not None else fleet.history.sensors().sensors
-    champions, challengers = fleet.registry.champions(names), fleet.registry.challengers(names)
+    champions, challengers = fleet.registry.champions_and_challengers(names)
     rows = [_challenger_row(version) for version in challengers.values()]
     rows += [
         ReviewRow(sensor, Why.NO_MODEL, "no champion is registered", None, None, None)
