@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 from rich.text import Text
@@ -29,11 +29,20 @@ from flows.settings.template import render
 from paano.errors import ConfigError
 from storage.window import Window
 
+if TYPE_CHECKING:
+    from flows.run.fleet import Fleet
+
 DAYS, NIGHTS = 21, 3
 INTERVAL = timedelta(minutes=5)
 START = datetime(2026, 1, 5, tzinfo=UTC)  # a fixed Monday: the demo is the same every time
 BUCKET = "paano-demo"
 MARK = "truth.parquet"
+CATALOG = "catalog.csv"
+GROUPS = {  # of the kinds of made-up sensors: where they could stand
+    "line-1": ("pump", "duty", "motor", "regimes"),
+    "building": ("daily", "weekly", "holes", "flat"),
+    "lab": ("noisy", "quiet", "short", "new"),
+}
 
 
 def run(folder: Path, s3: bool = False, sensors: int = 12, as_json: bool = False) -> bool:
@@ -84,13 +93,14 @@ def empty(folder: Path) -> None:
 def write_fleet_file(folder: Path, changes: dict[str, Any]) -> Settings:
     """The demo's fleet file: what `paano init` writes, with the servers' addresses if there are any."""
     values = {"fleet": {"name": "demo"}, "folder": folder, **changes}
+    values["history"] = {"catalog": CATALOG, **values.get("history", {})}
     settings = Settings.from_dict(values)
     (folder / DEFAULT_FILE).write_text(render(settings), encoding="utf-8")
     return Settings.load(folder / DEFAULT_FILE)
 
 
 def write_history_of(settings: Settings, sensors: int) -> list[Window]:
-    """Write the made-up history and truth.parquet; the nights to score."""
+    """Write the made-up history, its catalog and truth.parquet; the nights to score."""
     from flows.run.fleet import storage_options
     from paano.evaluation.synth import make_fleet, truth
     from storage.history.reader import write_history
@@ -106,6 +116,9 @@ def write_history_of(settings: Settings, sensors: int) -> list[Window]:
             },
         )
         write_history(settings.place(settings.history.url), frame, options=storage_options(settings))
+    group_of = {kind: group for group, kinds in GROUPS.items() for kind in kinds}
+    rows = {"sensor": [one.name for one in fleet], "group": [group_of[one.kind] for one in fleet]}
+    pl.DataFrame(rows).write_csv(settings.folder / CATALOG)
     kinds = {"start": pl.Datetime("us", "UTC"), "end": pl.Datetime("us", "UTC")}
     pl.DataFrame(truth(fleet), schema_overrides=kinds).write_parquet(settings.folder / MARK)
     first = START.date() + timedelta(days=DAYS - NIGHTS)
@@ -159,10 +172,26 @@ def compare(settings: Settings, nights: list[Window]) -> dict[str, Any]:
         "overlap": median(row["overlap"] for row in rows) if rows else 0.0,
         "false_alarms": len(false),
         "false": [f"{event['sensor']} {event['start']:%m-%d %H:%M}" for event in false],
+        "incidents": incidents(fleet, whole),
         "budget": allowed,
         "most_found": hit > len(faults) / 2,
         "within_budget": len(false) <= allowed,
     }
+
+
+def incidents(fleet: Fleet, window: Window) -> list[dict[str, Any]]:
+    """The incidents of several sensors, by start: their group, when, and who moved first."""
+    from flows.work.night.incidents import incidents_of
+
+    rows = incidents_of(fleet, window).filter(pl.col("sensors").list.len() > 1)
+    return [
+        {
+            "group": row["group"],
+            "when": f"{row['start']:%b %d %H:%M} – {row['end']:%b %d %H:%M}",
+            "sensors": ", ".join(row["sensors"]),
+        }
+        for row in rows.iter_rows(named=True)
+    ]
 
 
 def overlap(event: dict[str, Any], fault: dict[str, Any]) -> float:
@@ -184,6 +213,11 @@ def show(settings: Settings, found: dict[str, Any], s3: bool) -> None:
     )
     for event in found["false"]:
         screen.print(f"  false alarm: {event}")
+    if found["incidents"]:
+        table(
+            "incidents: events of a group that overlap, told as one, the first to move first",
+            found["incidents"],
+        )
     folder = os.path.relpath(settings.folder)
     folder = str(settings.folder) if folder.startswith("..") else folder
     file = os.path.join(folder, DEFAULT_FILE)
