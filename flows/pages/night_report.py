@@ -171,7 +171,6 @@ def night_data(
     fleet: Fleet, facts: NightFacts, place: Place, pages: Mapping[str, SensorFacts]
 ) -> dict[str, Any]:
     """What the scripts of the page draw."""
-    catalog = fleet.history.sensors()
     pictured = facts.events[: fleet.settings.report.pictures]
     readings = read_around(fleet, facts.window, [event.sensor for event in pictured])
     first, last = facts.day - timedelta(days=2), facts.day
@@ -186,7 +185,7 @@ def night_data(
         expected |= expected_of(fleet, others, pictured, facts.champions)
     rows, drawn = [], {event.event_id for event in pictured}
     for event in facts.events:
-        row = event_data(event) | {"group": catalog[event.sensor].group or ""}
+        row = event_data(event) | {"group": fleet.group_of(event.sensor) or ""}  # it may have left the fleet
         row["verdict"] = facts.verdicts.get(event.event_id, "")
         reading = readings.get(event.sensor)
         if reading is not None and event.event_id in drawn:

@@ -42,6 +42,20 @@ def test_the_facts_of_a_night_name_who_has_events_no_data_and_no_model(fleet, la
     assert numbers["no_data"].now == 1
 
 
+def test_a_sensor_that_has_left_the_fleet_keeps_its_events_in_the_report(fleet, last_night, tmp_path):
+    import shutil
+
+    import fleets
+
+    copy = fleets.copy(fleet, tmp_path / "fleet")
+    shutil.rmtree(copy.settings.folder / "history" / "s00")
+    written, note = report_of_run(copy, last_night)
+    assert written is not None, note
+    data = data_of((copy.settings.folder / "reports" / f"{last_night}.html").read_text())
+    assert {"s00", HOSTILE} <= {event["sensor"] for event in data["events"]}
+    assert "s00" not in data["links"], "it has no page"
+
+
 def test_every_figure_of_a_night_stands_beside_the_night_before_and_the_usual(fleet, last_night, tmp_path):
     from dataclasses import replace
 
