@@ -1,7 +1,8 @@
 """What a night read: for each sensor and day, what its history looked like then.
 
 `objects` stands for the names, sizes and ages of the objects that can hold the day, as a listing shows them;
-`digest` for the values themselves. A day whose `objects` are the same has not changed. `inputs` stands for
+`digest` for the values themselves. A day whose `objects` are the same has not changed. Of a day that could
+not be scored `digest` is empty, and `objects` stands for those of the days around it too. `inputs` stands for
 all that the scores of the day follow from, with the `figures` of its outcome; it is null where a run has to
 look again in any case.
 """

@@ -74,6 +74,43 @@ def test_a_day_that_came_late_is_found_and_then_equals_a_run_that_had_it_in_time
     assert heal(fleet) == {}  # once
 
 
+def test_days_that_failed_are_scored_when_their_history_is_mended_and_then_equal_a_run_in_time(
+    fleet, made, tmp_path
+):
+    """The damaged day is the context of those after it, whose own objects never change."""
+    in_time = fleets.copy(made, tmp_path / "in-time")
+    run(in_time)
+    (broken,) = place(fleet, "s00", 7).glob("*.parquet")
+    whole = broken.read_bytes()
+    broken.write_bytes(b"damaged")
+    versions = fleet.registry.champions()
+    states = {
+        day: {o.sensor: o.state for o in score_days(open_fleet(fleet.settings), [day], NAMES, versions)}
+        for day in DAYS
+    }
+    failed = [day for day in DAYS if states[day]["s00"] == "failed"]
+    assert set(DAYS[1:3]) <= set(failed) and all(states[day]["s01"] == "ok" for day in DAYS)
+    assert heal(fleet) == {}  # nothing changed: it is not tried night after night
+    broken.write_bytes(b"damaged again")
+    assert heal(fleet) == {day: ["s00"] for day in failed}
+    assert heal(fleet) == {}  # tried once for each change
+    broken.write_bytes(whole)
+    assert heal(fleet) == {day: ["s00"] for day in failed}
+    assert fleets.objects(fleet) == fleets.objects(in_time)
+    assert heal(fleet) == {}
+
+
+def test_a_day_that_was_scored_and_then_failed_is_tried_until_its_scores_are_those_of_its_history(fleet):
+    run(fleet)
+    before = fleets.objects(fleet)
+    (broken,) = place(fleet, "s00", 9).glob("*.parquet")
+    whole = broken.read_bytes()
+    broken.write_bytes(b"damaged")
+    assert heal(fleet) == heal(fleet) == {DAYS[3]: ["s00"]}
+    broken.write_bytes(whole)
+    assert heal(fleet) == {} and fleets.objects(fleet) == before
+
+
 @pytest.mark.usefixtures("prefect")
 def test_the_flow_scores_the_days_that_changed_and_says_which(fleet, tmp_path):
     from flows.heal import heal as heal_flow

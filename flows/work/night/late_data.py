@@ -3,6 +3,9 @@
 A night remembers what it read of each sensor and day (`storage.tables.reads`). Later a listing shows which
 objects have changed since; only their sensors are read, for that day alone; and only where the values differ
 is the day scored again. Its neighbours follow as far as the data reaches, as after any run.
+
+Of a sensor that failed, the night remembers what was listed of the day and of the days around it, which its
+patches reach into: when any of that changes, the day is tried again (within `run.catch_up` every night does).
 """
 
 from __future__ import annotations
@@ -17,7 +20,7 @@ from typing import Any
 
 import polars as pl
 
-from flows.run.days import day_of, day_window
+from flows.run.days import DAY, day_of, day_window
 from flows.run.fleet import Fleet, storage_options
 from flows.run.outcome import Figures
 from flows.work.night.compute import Scored
@@ -27,6 +30,8 @@ from storage.history.reader import History
 from storage.objects.store import open_store
 from storage.tables.reads import READ_SCHEMA, ReadStore
 from storage.window import Window
+
+UNREAD = ""  # the digest of a day that could not be scored
 
 Marks = Mapping[tuple[str, Window], str]
 
@@ -104,6 +109,42 @@ def remember(
             open_reads(fleet).update(some, Window(day.start, day.end), some["sensor"].to_list())
 
 
+def remember_failed(fleet: Fleet, days: Sequence[Window], sensors: Sequence[str]) -> None:
+    """Keep what is listed of days that could not be scored.
+
+    What an earlier run read of such a day stays: its stored scores came from that.
+    """
+    if not sensors or not fleet.settings.run.look_back:
+        return
+    table = open_reads(fleet)
+    wide = [_around(fleet, day) for day in days]
+    marks = marks_of(fleet, dict.fromkeys(sensors, wide))
+    for day, listed in zip(days, wide, strict=True):
+        read = table.read_many(sensors, day, ["sensor", "digest"]).filter(pl.col("digest") != UNREAD)
+        rows: list[dict[str, object]] = [
+            {
+                "sensor": sensor,
+                "ts": day.start,
+                "end": day.end,
+                "objects": marks.get((sensor, listed), ""),
+                "digest": UNREAD,
+                "interval": timedelta(0),
+                "channels": [],
+                "inputs": None,
+                "figures": None,
+            }
+            for sensor in sorted({*sensors}.difference(read["sensor"]))
+        ]
+        if rows:
+            frame = pl.DataFrame(rows, schema=READ_SCHEMA, orient="row")
+            table.update(frame, day, frame["sensor"].to_list())
+
+
+def _around(fleet: Fleet, day: Window) -> Window:
+    """`day` with the days that its patches may reach into: more after it would change with every new day."""
+    return day.widen(before=fleet.settings.run.look_back, after=DAY)
+
+
 def with_reads(one: Scored, days: Sequence[Window], marks: Marks) -> Scored:
     """What was computed, with what was read for it; as it is where the reading is not at hand."""
     if one.reading is None or not marks:
@@ -136,14 +177,17 @@ def changed_days(fleet: Fleet, before: date, sensors: Sequence[str]) -> dict[dat
     remembered = [
         Window(start, end) for start, end in rows.select("ts", "end").unique().sort("ts").iter_rows()
     ]
-    now = marks_of(fleet, dict.fromkeys(rows["sensor"].unique(maintain_order=True), remembered))
+    failed = rows.filter(pl.col("digest") == UNREAD)["sensor"].unique()
+    around = {day: _around(fleet, day) for day in remembered}
+    windows = dict.fromkeys(rows["sensor"].unique(maintain_order=True), remembered)
+    now = marks_of(fleet, windows | {name: [*remembered, *around.values()] for name in failed})
     for (start, end), part in rows.group_by("ts", "end", maintain_order=True):
         day = Window(start, end)
-        moved = [
-            row
-            for row in part.iter_rows(named=True)
-            if now.get((row["sensor"], day), row["objects"]) != row["objects"]
-        ]
+        moved = []
+        for row in part.iter_rows(named=True):
+            listed = around[day] if row["digest"] == UNREAD else day
+            if now.get((row["sensor"], listed), row["objects"]) != row["objects"]:
+                moved.append(row)
         differ, same = _compare(fleet, day, moved)
         if same:
             frame = pl.DataFrame(
@@ -161,9 +205,10 @@ def _compare(
     fleet: Fleet, day: Window, rows: Sequence[dict[str, Any]]
 ) -> tuple[list[str], list[dict[str, Any]]]:
     """Of sensors whose objects changed, those whose values did, and the rows of the others."""
-    differ, same = [], []
+    differ = [str(row["sensor"]) for row in rows if row["digest"] == UNREAD]
+    same: list[dict[str, Any]] = []
     by_form: dict[tuple[timedelta, tuple[str, ...]], list[dict[str, Any]]] = {}
-    for row in rows:
+    for row in (row for row in rows if row["digest"] != UNREAD):
         by_form.setdefault((row["interval"], tuple(row["channels"])), []).append(row)
     for (interval, channels), members in by_form.items():
         names = [str(row["sensor"]) for row in members]

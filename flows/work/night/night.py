@@ -29,7 +29,7 @@ from flows.work.known_periods import mute_rows, muted_stretches
 from flows.work.night.compute import Scored, compute_sensors, detect_rows
 from flows.work.night.days import days_at_once, days_by_sensors, stretches
 from flows.work.night.events import MICROSECOND, Written, update_events
-from flows.work.night.late_data import Marks, marks_of, remember, with_reads
+from flows.work.night.late_data import Marks, marks_of, remember, remember_failed, with_reads
 from flows.work.night.load import Champion, Champions, Readings, load_champions, load_night
 from flows.work.night.models import Models
 from flows.work.night.rows import KEY, NewRows, frame_of, merge_rows
@@ -157,6 +157,7 @@ def commit(
     every = {one.sensor: one for one in scored}
     outcomes = {sensor: one.outcome for sensor, one in every.items()}
     computed = {sensor: one for sensor, one in every.items() if one.rows}
+    remember_failed(fleet, days, [name for name, found in outcomes.items() if found.state is State.FAILED])
     if computed:
         written, notes = commit_scores(fleet, days, computed, rescore)
         for sensor, found in update_events(fleet, window, written, computed, batch).items():
