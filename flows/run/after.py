@@ -30,7 +30,10 @@ def after_nights(fleet: Fleet, window: Window, night: date, now: datetime | None
     """
     notes = []
     if fleet.known.problem:
-        notes.append(f"nothing was muted, because the calendar is damaged: {fleet.known.problem}")
+        notes.append(
+            f"nothing was muted, because the calendar cannot be read: {fleet.known.problem}; when it can, "
+            f"`paano score --day {night}` mutes what it should have"
+        )
     try:
         update_incidents(fleet, window)
         notes += tell_incidents(fleet, window, night, now or datetime.now(UTC))

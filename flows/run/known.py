@@ -1,7 +1,7 @@
 """What people know and said of a fleet, as one run sees it: its calendar and its verdicts, each read once.
 
-A damaged calendar mutes nothing: a shutdown that is half known must alarm, not hide. Nothing is learned while
-it is damaged, because what must not be learned from is then unknown.
+A calendar that is damaged, or whose store does not answer, mutes nothing: a shutdown that is half known must
+alarm, not hide. Nothing is learned meanwhile, because what must not be learned from is then unknown.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import functools
 import polars as pl
 
 from flows.settings.fleet_file import Settings
-from paano.errors import ConfigError
+from paano.errors import ConfigError, PaanoError, StorageError, Transient
 from storage.objects.store import StorageOptions, open_store
 from storage.operations.calendar import Calendar
 from storage.operations.verdicts import VerdictStore
@@ -30,17 +30,17 @@ class Known:
         self.settings, self.options = settings, options
 
     @functools.cached_property
-    def _calendar(self) -> Calendar | ConfigError:
+    def _calendar(self) -> Calendar | PaanoError:
         place = self.settings.place(self.settings.operations.calendar)
         try:
             return Calendar.read(place, self.options, zone_name(self.settings))
-        except ConfigError as error:
+        except (ConfigError, StorageError, Transient) as error:
             return error
 
     @property
     def problem(self) -> str:
         """Why the calendar cannot be used; empty if it can, or if there is none."""
-        return str(self._calendar) if isinstance(self._calendar, ConfigError) else ""
+        return str(self._calendar) if isinstance(self._calendar, PaanoError) else ""
 
     @property
     def calendar(self) -> Calendar:
@@ -48,13 +48,14 @@ class Known:
 
         Raises:
             ConfigError: the calendar is damaged or has a wrong row.
+            StorageError, Transient: its store refuses it or does not answer.
         """
-        if isinstance(self._calendar, ConfigError):
+        if isinstance(self._calendar, PaanoError):
             raise self._calendar
         return self._calendar
 
     def muted(self, sensor: str, group: str | None, window: Window) -> list[Window]:
-        """Stretches of `window` in which `sensor` makes no event; none where the calendar is damaged."""
+        """Stretches of `window` in which `sensor` makes no event; none where the calendar cannot be read."""
         return [] if self.problem else self.calendar.muted(sensor, group, window)
 
     @functools.cached_property

@@ -79,12 +79,12 @@ def taught(fleet: Fleet, sensor: str, window: Window, interval: timedelta) -> Ta
     """What was said of `sensor` within `window`.
 
     Raises:
-        ConfigError: the calendar is damaged, so nobody knows what must not be learned from.
+        ConfigError: the calendar cannot be read, so nobody knows what must not be learned from.
         StorageError: a verdict is damaged.
     """
     known = fleet.known
     if known.problem:
-        raise ConfigError(f"{sensor}: nothing is learned while the calendar is damaged: {known.problem}")
+        raise ConfigError(f"{sensor}: nothing is learned while the calendar cannot be read: {known.problem}")
     said = {
         verdict: [
             common

@@ -10,9 +10,14 @@ import numpy as np
 import polars as pl
 import pytest
 
+from flows.processes.servers import free_port
+from flows.run.after import after_nights
 from flows.run.fleet import open_fleet
+from flows.settings.fleet_file import Settings
 from flows.work.model.training import retrain_sensor
 from flows.work.night.night import score_days
+from paano.errors import ConfigError
+from storage.window import Window
 
 TRAINED_TO = fleets.START + timedelta(days=6)
 DAYS = [date.fromisoformat(fleets.night(number)) for number in range(6, 10)]
@@ -171,3 +176,33 @@ def test_silent_events_stay_when_the_events_of_scores_are_found_anew(fleet):
     before = events(fleet)
     run(fleet, [DAYS[2], DAYS[1]])
     assert events(fleet) == before and np.isin("silent", [one[3] for one in before])
+
+
+def test_a_calendar_whose_store_does_not_answer_alarms_rather_than_hides_and_says_so(fleet, tmp_path):
+    """The night is that of a fleet without a calendar; when the store is back, a rerun mutes."""
+    without = fleets.copy(fleet, tmp_path / "without")
+    run(without)
+    muted = Window(FAULT - timedelta(hours=3), FAULT + timedelta(hours=7))
+    here = mute(fleet, muted.start, muted.end).settings
+
+    def alarms():
+        rows = scores(fleet).filter(pl.col("ts").is_between(muted.start, muted.end, closed="left"))
+        return int(rows["anomaly"].sum())
+
+    values = here.to_dict() | {
+        "storage": {"endpoint": f"http://127.0.0.1:{free_port()}", "region": "us-east-1"},
+        "operations": {**here.to_dict()["operations"], "calendar": "s3://plant/calendar.csv"},
+        "notify": {"prefect": False},
+    }
+    away = open_fleet(Settings.from_dict(values))
+    outcomes = score_days(away, DAYS[:2], ["s00", "s01"], away.registry.champions())
+    assert [one.state for one in outcomes] == ["ok", "ok"]
+    assert all("nothing was muted" in one.reason for one in outcomes)
+    score_days(away, DAYS[2:], ["s00", "s01"], away.registry.champions())
+    assert fleets.objects(away) == fleets.objects(without) and alarms() > 0
+    [note] = [note for note in after_nights(away, fleets.window_of(7), DAYS[1]) if "muted" in note]
+    assert "s3://plant/calendar.csv" in note and f"paano score --day {DAYS[1]}" in note
+    with pytest.raises(ConfigError, match=r"s00.*nothing is learned while the calendar cannot be read"):
+        retrain_sensor(away, "s00", TRAINED_TO, None, "a test")
+    run(open_fleet(here))
+    assert alarms() == 0

@@ -404,7 +404,7 @@ def test_a_damaged_calendar_is_in_the_notes_and_the_incident_is_told(make, web, 
     fleet = make()
     store(fleet, ("a", 3, 5, 4.2))
     (note,) = run(fleet)
-    assert note.startswith("nothing was muted, because the calendar is damaged:") and "row 2" in note
+    assert note.startswith("nothing was muted, because the calendar cannot be read:") and "row 2" in note
     assert len(web.messages) == 1
 
 

@@ -170,6 +170,8 @@ def commit(
             outcomes[sensor] = with_figures(outcomes[sensor], figures)
             if muted:
                 outcomes[sensor] = remark(outcomes[sensor], f"{muted} rows are muted by the calendar")
+            if fleet.known.problem:
+                outcomes[sensor] = remark(outcomes[sensor], NOT_MUTED)
         calm = [sensor for sensor in computed.keys() - written.noisy() if is_quiet(outcomes[sensor])]
         remember(fleet, days, computed, {sensor: outcomes[sensor].figures for sensor in calm})
     return list(outcomes.values())
@@ -227,6 +229,7 @@ def span_of(rows: pl.DataFrame, window: Window) -> Window:
     return Window(min(first, window.start), max(last + MICROSECOND, window.end))
 
 
+NOT_MUTED = "nothing was muted, because the calendar cannot be read"
 KEPT = "the scores that were stored are better and were kept; `paano backfill --again` replaces them"
 
 

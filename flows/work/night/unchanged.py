@@ -6,7 +6,7 @@ last thing that is stored, and only of a sensor that needs no second look: every
 the threshold. A later run of that day which finds the same mark and these rows has nothing to do.
 
 No such mark is made where more than this could matter: with `alarms.stuck`, which follows equal values as far
-back as they go; with a damaged calendar; and where a model reaches further than its tags say.
+back as they go; without a calendar that can be read; and where a model reaches further than its tags say.
 """
 
 from __future__ import annotations
