@@ -49,7 +49,7 @@ class ModelFacts(Mapping[str, Any]):
         window_start: datetime,
         window_end: datetime,
         data_digest: str,
-        longest_repeat: int | None = None,
+        longest_repeats: Sequence[int] | None = None,
     ) -> ModelFacts:
         """All known facts of a model.
 
@@ -60,12 +60,12 @@ class ModelFacts(Mapping[str, Any]):
             channel_names: the channels in the order of the series' columns.
             window_start, window_end: the stretch of time of the training series, with a time zone.
             data_digest: a digest of the training series.
-            longest_repeat: how many rows of it in a row repeated the one before, at most.
+            longest_repeats: for each channel, how many rows in a row repeated the one before, at most.
         """
-        repeat = {} if longest_repeat is None else {"longest_repeat": longest_repeat}
+        repeats = {} if longest_repeats is None else {"longest_repeats": list(longest_repeats)}
         return cls(
             {
-                **repeat,
+                **repeats,
                 "sensor": sensor,
                 "kind": kind,
                 "interval_seconds": interval.total_seconds(),
@@ -109,9 +109,9 @@ class ModelFacts(Mapping[str, Any]):
         return _text("data_digest", self._known("data_digest"))
 
     @property
-    def longest_repeat(self) -> int | None:
-        """None for a model that does not say, as those of version 0.1."""
-        return _count("longest_repeat", self["longest_repeat"]) if "longest_repeat" in self else None
+    def longest_repeats(self) -> tuple[int, ...] | None:
+        """One for each channel; None for a model that does not say, as those of version 0.1."""
+        return _counts("longest_repeats", self["longest_repeats"]) if "longest_repeats" in self else None
 
     def to_dict(self) -> dict[str, Any]:
         """The entries as `model.json` keeps them."""
@@ -156,10 +156,13 @@ def _seconds(name: str, value: Any) -> float:
     return float(value)
 
 
-def _count(name: str, value: Any) -> int:
-    if type(value) is not int or not 0 <= value <= MOST_ROWS:
-        raise ArtifactError(f"facts.{name} = {value!r:.80} is not a number of rows")
-    return value
+def _counts(name: str, value: Any) -> tuple[int, ...]:
+    if not isinstance(value, list | tuple) or not value:
+        raise ArtifactError(f"facts.{name} = {value!r:.80} is not a list of numbers of rows")
+    for each in value:
+        if type(each) is not int or not 0 <= each <= MOST_ROWS:
+            raise ArtifactError(f"facts.{name}: {each!r:.80} is not a number of rows")
+    return tuple(value)
 
 
 def _names(name: str, value: Any) -> tuple[str, ...]:
@@ -186,5 +189,5 @@ CHECKS: dict[str, Callable[[str, Any], Any]] = {
     "window_start": _moment,
     "window_end": _moment,
     "data_digest": _text,
-    "longest_repeat": _count,
+    "longest_repeats": _counts,
 }

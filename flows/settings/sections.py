@@ -191,7 +191,7 @@ class AlarmSettings(Section):
         0.0,
         ge=0,
         le=1000,
-        description="values that stay the same so many times longer than in training are an event (stuck); "
+        description="a channel that stays the same so many times longer than in training is stuck: an event; "
         "0: never",
     )
     thresholds: dict[str, float] = Field({}, description="threshold by sensor instead of the calibrated one")

@@ -9,6 +9,7 @@ from datetime import timedelta
 from flows.settings.fleet_file import Settings
 from paano import PaAnoConfig
 from paano.alarms.calibrate import Calibration
+from paano.facts import ModelFacts
 
 
 @dataclass(frozen=True)
@@ -30,12 +31,13 @@ def alarm_rule(settings: Settings, sensor: str, calibration: Calibration, interv
     return AlarmRule(threshold, merge, alarms.longest)
 
 
-def stuck_rows(settings: Settings, config: PaAnoConfig, longest: int | None) -> int | None:
-    """How many rows that repeat the one before make a sensor stuck, of which `longest` did so in training.
+def stuck_rows(settings: Settings, config: PaAnoConfig, facts: ModelFacts) -> dict[str, int]:
+    """How many rows in a row that repeat the one before make a channel stuck, by channel.
 
-    It is a patch at least: less is no form that could be missed. None: `alarms.stuck` is off, or `longest` is
-    not known.
+    It is a patch at least: less is no form that could be missed. Empty: `alarms.stuck` is off, or the model
+    does not say how long its sensor repeated itself in training.
     """
-    if not settings.alarms.stuck or longest is None:
-        return None
-    return max(config.patch, math.ceil(settings.alarms.stuck * longest))
+    if not settings.alarms.stuck or facts.longest_repeats is None:
+        return {}
+    longest = zip(facts.channel_names, facts.longest_repeats, strict=False)
+    return {name: max(config.patch, math.ceil(settings.alarms.stuck * rows)) for name, rows in longest}

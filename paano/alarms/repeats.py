@@ -1,7 +1,8 @@
 """Rows that repeat the one before: a sensor that is stuck sends the same values again and again.
 
-A row repeats when every channel has exactly the value of the row before. Holes that are bridged elsewhere are
-bridged here too, so a lost row within a stretch of the same value does not end it.
+A row repeats when every channel of the series has exactly the value of the row before; a channel is asked for
+alone. Holes that are bridged elsewhere are bridged here too, so a lost row within a stretch of the same value
+does not end it.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ def runs(flags: np.ndarray) -> list[tuple[int, int]]:
     return list(zip(np.flatnonzero(edge == 1).tolist(), np.flatnonzero(edge == -1).tolist(), strict=True))
 
 
-def longest_repeat(X: Any, max_gap: int) -> int:
-    """How many rows in a row repeated the one before, at most."""
-    return max((end - first for first, end in runs(repeating(X, max_gap))), default=0)
+def longest_repeats(values: np.ndarray, max_gap: int) -> list[int]:
+    """For each channel of [N, C], how many rows in a row repeated the one before, at most."""
+    stretches = (runs(repeating(values[:, [channel]], max_gap)) for channel in range(values.shape[1]))
+    return [max((end - first for first, end in some), default=0) for some in stretches]

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paano.alarms.repeats import longest_repeat, repeating, runs
+from paano.alarms.repeats import longest_repeats, repeating, runs
 
 NONE = float("nan")
 
@@ -26,12 +26,17 @@ NONE = float("nan")
     ],
 )
 def test_the_longest_repeat_of_a_series(values, expected):
-    assert longest_repeat(np.array(values, float).reshape(-1, 1), max_gap=1) == expected
+    assert longest_repeats(np.array(values, float).reshape(-1, 1), max_gap=1) == [expected]
 
 
 def test_a_row_repeats_only_if_every_channel_does():
     values = np.array([[1, 5], [1, 5], [1, 6], [1, 6]], float)
     assert repeating(values, 0).tolist() == [False, True, False, True]
+
+
+def test_the_longest_repeat_is_counted_for_each_channel_alone():
+    values = np.array([[1, 5], [1, 6], [1, 6], [1, NONE], [1, NONE], [2, 6]], float)
+    assert longest_repeats(values, 0) == [4, 1]
 
 
 @given(st.lists(st.booleans(), max_size=30))

@@ -10,7 +10,7 @@ from flows.work.alarm_rule import alarm_rule, stuck_rows
 from flows.work.known_periods import Taught, rows_of
 from paano import PaAno, PaAnoConfig
 from paano.alarms.events import anomalous
-from paano.alarms.repeats import longest_repeat
+from paano.alarms.repeats import longest_repeats
 from paano.facts import ModelFacts
 from storage.history.reader import Reading
 from storage.window import Window
@@ -36,10 +36,13 @@ def rings(model: PaAno, whole: Reading, part: Window, settings: Settings) -> boo
 
 
 def repeats(model: PaAno, facts: ModelFacts, whole: Reading, part: Window, settings: Settings) -> bool:
-    """Whether a sensor with this model is stuck in `part`, by the rule of `alarms.stuck`."""
-    limit = stuck_rows(settings, model.config, facts.longest_repeat)
+    """Whether a channel of a sensor with this model is stuck in `part`, by the rule of `alarms.stuck`."""
+    limits = stuck_rows(settings, model.config, facts)
+    if not limits:
+        return False
     near = whole.cut(part.widen(before=whole.interval))  # with the row that the first one repeats
-    return limit is not None and longest_repeat(near.values, model.config.max_gap) >= limit
+    found = zip(near.channels, longest_repeats(near.values, model.config.max_gap), strict=True)
+    return any(channel in limits and rows >= limits[channel] for channel, rows in found)
 
 
 def objections(

@@ -15,7 +15,7 @@ from flows.settings.fleet_file import Settings
 from flows.work.alarm_rule import alarm_rule
 from flows.work.model.review_test import Recommendation, ReviewTest
 from paano import PaAno, PaAnoConfig
-from paano.alarms.repeats import longest_repeat
+from paano.alarms.repeats import longest_repeats
 from paano.facts import ModelFacts
 from storage.history.reader import Reading
 from storage.registry.figures import VersionFigures
@@ -42,9 +42,9 @@ def facts_of(
     reading: Reading, kind: str, config: PaAnoConfig, former: ModelFacts | None = None
 ) -> ModelFacts:
     """The facts of a model that is made from `reading`, and of a `former` one that it goes on with."""
-    repeat = longest_repeat(reading.values, config.max_gap)
-    if former is not None:
-        repeat = max(repeat, former.longest_repeat or 0)
+    repeats = longest_repeats(reading.values, config.max_gap)
+    if former is not None and former.longest_repeats:
+        repeats = [max(pair) for pair in zip(repeats, former.longest_repeats, strict=True)]
     return ModelFacts.of(
         sensor=reading.sensor,
         kind=str(kind),
@@ -53,7 +53,7 @@ def facts_of(
         window_start=reading.start,
         window_end=reading.end,
         data_digest=reading.digest,
-        longest_repeat=repeat,
+        longest_repeats=repeats,
     )
 
 

@@ -54,7 +54,7 @@ class Scored:
     digests: dict[str, str] = field(default_factory=dict)
     channels: tuple[str, ...] = ()
     inputs: str | None = None  # a mark of all that the rows follow from (`unchanged`)
-    stuck: Settled | None = None  # stretches in which it repeated itself, where that is looked for
+    stuck: dict[str, Settled] = field(default_factory=dict)  # by channel, where it may have repeated itself
 
     def carried(self) -> Scored:
         """Without model and reading, to be carried to another process."""

@@ -8,7 +8,7 @@ nothing. Days that an event may reach to are read once for all sensors that ask.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
 
@@ -171,19 +171,34 @@ def commit_events(
 
     Events of scores and those of each `rule` (silent, stuck) are settled apart: the others stay.
     """
+    cause = pl.col("cause").fill_null("")
+    kept = without_settled(before, settled, cause == rule if rule else ~cause.is_in(BY_RULE))
+    replace_events(fleet, span, before, kept, found)
+
+
+def without_settled(events: pl.DataFrame, settled: Mapping[str, Settled], which: pl.Expr) -> pl.DataFrame:
+    """The stored `events` but for those that were settled, of those that `which` is true of."""
     bounds = pl.DataFrame(
         [(sensor, part.start, part.end) for sensor, part in settled.items()],
         schema={"sensor": pl.String, "first": pl.Datetime("us", "UTC"), "last": pl.Datetime("us", "UTC")},
         orient="row",
     )
-    cause = pl.col("cause").fill_null("")
-    same = cause == rule if rule else ~cause.is_in(BY_RULE)
-    replaced = same & pl.col("start").is_between(pl.col("first"), pl.col("last")).fill_null(False)
-    kept = before.join(bounds, on="sensor", how="left").filter(~replaced).select(before.columns)
+    replaced = which & pl.col("start").is_between(pl.col("first"), pl.col("last")).fill_null(False)
+    return events.join(bounds, on="sensor", how="left").filter(~replaced).select(events.columns)
+
+
+def replace_events(
+    fleet: Fleet,
+    span: Window,
+    before: pl.DataFrame,
+    kept: pl.DataFrame,
+    found: Mapping[str, Sequence[Event]],
+) -> None:
+    """Store `kept` and `found` in the place of the events `before` of these sensors, if that is a change."""
     now = pl.concat([kept, event_rows([event for events in found.values() for event in events])])
     now = now.sort(fleet.events.order)
     if not now.equals(before.sort(fleet.events.order)):
-        fleet.events.update(now, span, list(settled))
+        fleet.events.update(now, span, list(found))
 
 
 def explained(scored: Scored, models: Models, event: Event) -> Event:

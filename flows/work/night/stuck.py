@@ -1,8 +1,11 @@
-"""A sensor that is stuck: the same values for far longer than in its training (`alarms.stuck`).
+"""A sensor that is stuck: a channel has the same value for far longer than in training (`alarms.stuck`).
 
-It is found in the history, as far back and forth as the values stay the same, whichever days are scored. So
+Each channel has its own limit and its own events, which name it: a setpoint that never changed in training is
+not stuck when it goes on so. Channels of a sensor that are stuck at the same time are one incident.
+
+It is found in the history, as far back and forth as the value stays the same, whichever days are scored. So
 nights and a backfill give the same. A stretch that the calendar mutes is not stuck. A model that does not say
-how long its sensor repeated itself in training, as those of earlier versions, gives no such events.
+how long its channels repeated themselves in training, as those of earlier versions, gives no such events.
 """
 
 from __future__ import annotations
@@ -18,7 +21,7 @@ from flows.run.fleet import Fleet
 from flows.work.alarm_rule import stuck_rows
 from flows.work.known_periods import muted_stretches
 from flows.work.night.compute import Scored
-from flows.work.night.events import MICROSECOND, commit_events
+from flows.work.night.events import MICROSECOND, replace_events, without_settled
 from flows.work.night.load import Champion
 from flows.work.night.rows import as_stamp
 from paano.alarms.events import Event, event_id
@@ -34,28 +37,34 @@ SEVERITY = 1.0  # there is no score to rate it by
 
 def with_stuck(fleet: Fleet, scored: Sequence[Scored], days: Sequence[Window]) -> list[Scored]:
     """What was computed, with the stuck stretches that the days may have changed. Nothing is stored."""
-    limits = {one.sensor: limit for one in scored if (limit := limit_of(fleet, one))}
+    limits = {one.sensor: found for one in scored if (found := limits_of(fleet, one))}
     if not limits:
         return list(scored)
     window = Window(days[0].start, days[-1].end)
-    longest = max(longest_of(one.champion, limits[one.sensor]) for one in scored if one.sensor in limits)
+    longest = max(
+        longest_of(one.champion, limit) for one in scored for limit in limits.get(one.sensor, {}).values()
+    )
     reach = window.widen(before=2 * longest, after=timedelta(days=1))
-    stored = fleet.events.read_many(list(limits), reach, ["sensor", "start", "end", "cause"])
-    stored = stored.filter(pl.col("cause") == STUCK)
+    stored = fleet.events.read_many(list(limits), reach, ["sensor", "start", "end", "cause", "channels"])
     return [
-        dataclasses.replace(one, stuck=_settled(fleet, one, window, limits[one.sensor], stored))
-        if one.sensor in limits
-        else one
+        dataclasses.replace(
+            one,
+            stuck={
+                channel: part
+                for channel, limit in limits.get(one.sensor, {}).items()
+                if (part := _settled(fleet, one, channel, window, limit, stored.filter(_of(channel))))
+            },
+        )
         for one in scored
     ]
 
 
-def limit_of(fleet: Fleet, one: Scored) -> int | None:
-    """How many rows that repeat make `one` stuck; None where the rule is off or cannot be used."""
+def limits_of(fleet: Fleet, one: Scored) -> dict[str, int]:
+    """How many rows that repeat make a channel of `one` stuck; empty where the rule is off or of no use."""
     if one.champion is None or one.reading is None or not one.rows:
-        return None
+        return {}
     model = one.champion.model
-    return stuck_rows(fleet.settings_for(one.sensor), model.config, model.facts.longest_repeat)
+    return stuck_rows(fleet.settings_for(one.sensor), model.config, model.facts)
 
 
 def longest_of(champion: Champion | None, limit: int) -> timedelta:
@@ -63,7 +72,14 @@ def longest_of(champion: Champion | None, limit: int) -> timedelta:
     return max(champion.rule.longest, 2 * limit * champion.interval) if champion else timedelta(0)
 
 
-def _settled(fleet: Fleet, one: Scored, window: Window, limit: int, stored: pl.DataFrame) -> Settled | None:
+def _of(channel: str) -> pl.Expr:
+    """Whether a stored event says that this channel was stuck."""
+    return (pl.col("cause") == STUCK).fill_null(False) & pl.col("channels").list.contains(channel)
+
+
+def _settled(
+    fleet: Fleet, one: Scored, channel: str, window: Window, limit: int, stored: pl.DataFrame
+) -> Settled | None:
     champion, reading = one.champion, one.reading
     if champion is None or reading is None:
         return None
@@ -71,7 +87,7 @@ def _settled(fleet: Fleet, one: Scored, window: Window, limit: int, stored: pl.D
     near = reading.cut(around)
     if not len(near):
         return None
-    flags = repeating(reading.values, champion.model.config.max_gap)
+    flags = _repeating(reading, channel, champion)
     offset = (near.start - reading.start) // reading.interval
     inside = [run for run in runs(flags) if run[0] < offset + len(near) and run[1] > offset]
     # A run that reaches the edge of what was read may be longer than can be seen here.
@@ -82,23 +98,28 @@ def _settled(fleet: Fleet, one: Scored, window: Window, limit: int, stored: pl.D
     rows = _rows(near, flags[offset : offset + len(near)], _muted(fleet, one.sensor, around))
 
     def read(start: datetime, end: datetime) -> ScoredRows:
-        return read_rows(fleet, champion, Window(start, end))
+        return read_rows(fleet, champion, channel, Window(start, end))
 
     interval = champion.interval
     longest = longest_of(champion, limit)
     part = settle(rows, read, sensor=one.sensor, merge=0, interval=interval, longest=longest)
     kept = without_short(part, limit, interval, read).events
-    return dataclasses.replace(part, events=[_event(event) for event in kept])
+    return dataclasses.replace(part, events=[_event(event, channel) for event in kept])
 
 
-def read_rows(fleet: Fleet, champion: Champion, window: Window) -> ScoredRows:
-    """Rows of the history in `window`: their score is 1 where they repeat the one before."""
+def _repeating(reading: Reading, channel: str, champion: Champion) -> np.ndarray:
+    values = reading.values[:, [reading.channels.index(channel)]]
+    return repeating(values, champion.model.config.max_gap)
+
+
+def read_rows(fleet: Fleet, champion: Champion, channel: str, window: Window) -> ScoredRows:
+    """Rows of the history in `window`: their score is 1 where `channel` repeats the row before."""
     sensor, config = champion.version.sensor, champion.model.config
     lead = (config.max_gap + 1) * champion.interval
     wide = fleet.history.read(
         sensor, window.widen(lead, lead), champion.interval, champion.model.facts.channel_names
     )
-    flags = repeating(wide.values, config.max_gap)
+    flags = _repeating(wide, channel, champion)
     inside = (wide.ts >= as_stamp(window.start)) & (wide.ts < as_stamp(window.end))
     cut = wide.cut(window)
     return _rows(cut, flags[inside], _muted(fleet, sensor, window))
@@ -118,27 +139,31 @@ def _muted(fleet: Fleet, sensor: str, window: Window) -> Sequence[Window]:
     return muted_stretches(fleet, [sensor], window).get(sensor, [])
 
 
-def _event(event: Event) -> Event:
+def _event(event: Event, channel: str) -> Event:
     return dataclasses.replace(
         event,
-        event_id=event_id(f"{event.sensor}\n{STUCK}", event.start),  # a fault may begin in the same row
+        # a fault, or another channel, may begin in the same row
+        event_id=event_id(f"{event.sensor}\n{STUCK}\n{channel}", event.start),
         peak=event.start,
         score=float("nan"),
         severity=SEVERITY,
         cause=STUCK,
+        channels=(channel,),
         model_version=None,
     )
 
 
 def update_stuck(fleet: Fleet, scored: Mapping[str, Scored]) -> None:
     """Store the stuck stretches that were found."""
-    settled = {sensor: one.stuck for sensor, one in scored.items() if one.stuck is not None}
+    settled = {sensor: one.stuck for sensor, one in scored.items() if one.stuck}
     if not settled:
         return
-    span = Window(
-        min(part.start for part in settled.values()),
-        max(part.end for part in settled.values()) + MICROSECOND,
-    )
+    parts = [part for some in settled.values() for part in some.values()]
+    span = Window(min(part.start for part in parts), max(part.end for part in parts) + MICROSECOND)
     before = fleet.events.read_many(list(settled), span)
-    found = {sensor: part.events for sensor, part in settled.items()}
-    commit_events(fleet, span, before, settled, found, rule=STUCK)
+    kept = before
+    for channel in sorted({channel for some in settled.values() for channel in some}):
+        mine = {sensor: some[channel] for sensor, some in settled.items() if channel in some}
+        kept = without_settled(kept, mine, _of(channel))
+    found = {sensor: [e for part in some.values() for e in part.events] for sensor, some in settled.items()}
+    replace_events(fleet, span, before, kept, found)
