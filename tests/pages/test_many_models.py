@@ -13,6 +13,7 @@ from flows.pages.review.needs_review import Why, needs_review
 from flows.pages.views import sensors, status
 from flows.run.fleet import open_fleet
 from paano import PaAno
+from paano.errors import RegistryUnavailable
 from storage.registry.client import RegistryClient
 from storage.registry.lookup import FEW
 from storage.registry.registry import CHALLENGER, CHAMPION
@@ -66,3 +67,20 @@ def test_one_search_of_the_registry_serves_any_number_of_sensors(growing, asked,
     if look is needs_review:
         waiting = [row.sensor for row in found if row.why is Why.WAITS]
         assert len(waiting) == count, "each of them was looked at"
+
+
+def test_status_of_a_registry_that_is_away_is_what_was_last_seen_also_where_no_challenger_ever_was(
+    tmp_path, monkeypatch
+):
+    fleet = fleets.make(tmp_path / "fleet", sensors=1)
+    model = PaAno(fleet.settings.config(), device="cpu").fit(fleets.signal(0, 200))
+    model.save(tmp_path / "model", facts={"channel_names": ["c0"]})
+    fleet.registry.register("s00", tmp_path / "model", alias=CHAMPION)
+
+    def away(*_, **__):
+        raise RegistryUnavailable("s00: the registry did not answer")
+
+    monkeypatch.setattr(RegistryClient, "call", away)
+    facts = status(open_fleet(fleet.settings))
+    assert facts["without_model"] == 0 and facts["waiting_for_review"] == 0
+    assert facts["registry"].startswith("away, models as of ")
