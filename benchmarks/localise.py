@@ -42,7 +42,12 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 DAYS, NIGHTS = 21, 3  # of the demo
 BUDGET = 1.0
 APART = 500  # rows that a planted fault has for itself
-FORMER: dict[str, Any] = {"neighbours": 3, "next_value": "none", "plain": "none", "keep": 0}  # default in version 0.1.0
+FORMER: dict[str, Any] = {
+    "neighbours": 3,
+    "next_value": "none",
+    "plain": "none",
+    "keep": 0,
+}  # default in version 0.1.0
 GOALS = {"iou": "at least 0.60", "start_error": "at most 8", "spike_length": "at most 12"}
 
 Span = tuple[int, int]
