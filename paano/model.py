@@ -436,18 +436,24 @@ class PaAno(Estimator):
     def _encode(self, values: Tensor, starts: np.ndarray) -> Tensor:
         """float32 [n, D]: embeddings of the patches of `values` [N, C] at `starts` [n], a chunk at a time."""
         config = self.config
-        out = torch.empty(len(starts), embedding_size(config), device=values.device)
         rows = torch.from_numpy(starts).to(values.device)
         unit = self._unit.to(values.device)
         chunk = config.chunk or default_chunk(self.device)
         chunk = max(1, min(chunk, GATHER // (config.patch * values.shape[1])))
+        if self.device.type == "cpu":
+            return self._folded.on_cpu(values, rows, config.patch, unit, chunk)
+        return self._encode_on_device(values, rows, unit, chunk)
+
+    def _encode_on_device(self, values: Tensor, rows: Tensor, unit: Tensor, chunk: int) -> Tensor:
+        """The same on any device; chunks become smaller where its memory runs out."""
+        out = torch.empty(len(rows), embedding_size(self.config), device=values.device)
 
         def encode(part: slice) -> None:
-            with mixed(self.device, config.precision):
-                patches = take_patches(values, rows[part], config.patch, unit).to(self.device)
+            with mixed(self.device, self.config.precision):
+                patches = take_patches(values, rows[part], self.config.patch, unit).to(self.device)
                 out[part] = self._folded(patches).to(values.device)
 
-        in_slices(encode, len(starts), chunk)
+        in_slices(encode, len(rows), chunk)
         return out
 
 

@@ -37,15 +37,19 @@ def take_patches(values: Tensor, starts: Tensor, patch: int, unit: Tensor | None
     return out
 
 
-def standardise(x: Tensor, unit: Tensor | None = None) -> Tensor:
-    """Zero mean and unit (biased) variance over the rows of each patch: x float64 [m, w, C] → the same."""
+def standardise(x: Tensor, unit: Tensor | None = None, eps: float = EPS, rounding: float = FLAT) -> Tensor:
+    """Zero mean and unit (biased) variance over the rows of each patch: x float64 [m, w, C] → the same.
+
+    The constants are arguments because it is also compiled (`paano.network.unlocked`), where globals are not
+    known.
+    """
     height = x.abs().amax(dim=1, keepdim=True)  # [m, 1, C]
     x = x - x[:, :1]  # exact where the signal is small beside its offset
     x -= x.mean(dim=1, keepdim=True)
     variance = x.square().mean(dim=1, keepdim=True)  # [m, 1, C]
-    flat = variance <= (FLAT * height) ** 2
-    eps = EPS if unit is None else EPS * unit.square()
-    return (x / (variance + eps).sqrt()).masked_fill(flat, 0.0)
+    flat = variance <= (rounding * height) ** 2
+    variance = variance + eps if unit is None else variance + eps * unit.square()
+    return (x / variance.sqrt()).masked_fill(flat, 0.0)
 
 
 def typical_deviation(values: Tensor, starts: np.ndarray, config: PaAnoConfig) -> Tensor:

@@ -11,8 +11,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from paano.config import PaAnoConfig
-from paano.network.blocked import Padded, as_image, convolve, encode_blocked
+from paano.network.blocked import as_image, encode_blocked
 from paano.network.shapes import LAYERS, NORM, LayerShape, embedding_size, layer_shapes, multiply_adds
+from paano.network.unlocked import unlocked
 
 __all__ = [
     "LAYERS",
@@ -102,24 +103,16 @@ class FoldedEncoder:
 
     @torch.inference_mode()
     def __call__(self, patches: Tensor) -> Tensor:
-        if patches.device.type == "cpu":
-            return self._padded(patches)
         x = as_image(patches)  # [n, C, 1, w]
         for weight, bias in self.layers:
             x = F.conv2d(x, weight, bias, padding=(0, weight.shape[3] // 2)).relu_()
         return x.mean(dim=(2, 3)).float()  # [n, D]
 
-    def _padded(self, patches: Tensor) -> Tensor:
-        """The same on a CPU, where a convolution that has to pad takes up to a quarter longer."""
-        x = patches  # [n, w, channels]
-        for i, (weight, bias) in enumerate(self.layers):
-            room = Padded(x, weight)
-            if i == 0:
-                room.inner(room.room).copy_(x)
-            else:
-                torch.clamp_min(x, 0, out=room.inner(room.room))  # the ReLU of the layer before
-            x = convolve(room.room, weight, bias)
-        return x.relu_().mean(dim=1)  # [n, D]
+    @torch.inference_mode()
+    def on_cpu(self, values: Tensor, starts: Tensor, patch: int, unit: Tensor, chunk: int) -> Tensor:
+        """The same of the patches of `values` [N, C] at `starts` [n]: faster, and other threads go on."""
+        weights, biases = [weight for weight, _ in self.layers], [bias for _, bias in self.layers]
+        return unlocked()(values, starts, patch, unit, weights, biases, chunk)
 
 
 @torch.no_grad()

@@ -6,6 +6,8 @@ import torch
 
 from paano.config import PaAnoConfig
 from paano.network.encoder import Encoder, Heads, embedding_size, layer_shapes, multiply_adds
+from paano.network.unlocked import encode_patches, unlocked
+from paano.patches import take_patches
 from tests import oracle
 
 
@@ -84,6 +86,28 @@ def test_folding_batch_norm_changes_nothing():
     encoder = make(1, width=0.25).eval()
     x = torch.randn(50, 96, 1, generator=generator())
     assert torch.allclose(encoder(x), encoder.folded()(x), atol=1e-5)
+
+
+@pytest.mark.parametrize("channels", [1, 3, 20])
+@pytest.mark.parametrize("chunk", [1, 7, 64])
+def test_outside_pythons_lock_the_numbers_are_the_same_to_the_last_bit(channels, chunk):
+    folded = make(channels, width=0.125).eval().folded()
+    values = torch.randn(150, channels, generator=generator(), dtype=torch.float64).cumsum(0)
+    values[40:80, 0] = 3.5  # flat
+    starts, unit = torch.arange(0, 130, 3), torch.full((channels,), 0.7, dtype=torch.float64)
+    weights, biases = [list(some) for some in zip(*folded.layers, strict=True)]
+    arguments = (values, starts, 16, unit, weights, biases, chunk)
+    with torch.inference_mode():
+        for _ in range(3):  # the interpreter changes its plan after the first calls
+            assert torch.equal(unlocked()(*arguments), encode_patches(*arguments))
+        plain = folded(take_patches(values, starts, 16, unit))
+    assert torch.allclose(folded.on_cpu(values, starts, 16, unit, chunk), plain, atol=1e-5)
+
+
+def test_no_patches_have_no_embeddings():
+    folded, none = make(2, width=0.125).eval().folded(), torch.empty(0, dtype=torch.int64)
+    values, unit = torch.zeros(40, 2, dtype=torch.float64), torch.ones(2, dtype=torch.float64)
+    assert folded.on_cpu(values, none, 16, unit, 64).shape == (0, 8)
 
 
 def test_weights_are_drawn_from_the_generator_and_from_nothing_else():
