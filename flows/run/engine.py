@@ -29,6 +29,7 @@ from prefect.settings import PREFECT_API_URL, temporary_settings
 from prefect.task_runners import TaskRunner, ThreadPoolTaskRunner
 
 from flows.settings.fleet_file import Settings
+from flows.settings.sections import RunSettings
 from paano.device import pick_device
 from paano.errors import ConfigError, Transient
 
@@ -85,6 +86,12 @@ class Engine:
 def cores(threads: int = 1) -> int:
     """How many workers of so many torch threads fit this machine or its container."""
     return max(1, int(joblib.cpu_count()) // max(1, threads))
+
+
+def night_workers(run: RunSettings) -> int:
+    """Batches of a night at once. Threads are two for each core: half of a batch's time it waits, for a store
+    or for the lock that Python's threads share (benchmarks/FLEET.md)."""
+    return run.workers or cores(run.threads) * (2 if run.engine == "local" else 1)
 
 
 def resolve_device(settings: Settings) -> Settings:

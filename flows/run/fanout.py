@@ -84,12 +84,13 @@ def fan_out(
     by_sensor: Mapping[str, Mapping[str, Any]],
     *,
     gpus: float = 0.0,
+    workers: int = 0,
     **arguments: Any,
 ) -> list[Any]:
     """The values of `task` for all batches, in the order of the batches; a lost batch gives failed outcomes.
 
     A task gets its batch, the settings, of each mapping in `by_sensor` the part for its sensors, `arguments`.
-    `gpus` is the share of a GPU that a batch asks for.
+    `gpus` is the share of a GPU that a batch asks for, `workers` how many run at once.
     """
     run = settings.run
     task = task.with_options(
@@ -102,7 +103,11 @@ def fan_out(
     gathered: dict[int, list[Any]] = {}
     progress = Progress(settings.fleet.name, what, sum(len(batch.sensors) for batch in batches))
     with open_engine(
-        run.engine, address=run.address, workers=run.workers, threads=run.threads, gpus=gpus
+        run.engine,
+        address=run.address,
+        workers=workers or run.workers,
+        threads=run.threads,
+        gpus=gpus,
     ) as engine:
         futures = {}
         for batch in batches:

@@ -9,7 +9,7 @@ from typing import Any
 from prefect import task
 
 from flows.run.days import day_window, scored_before
-from flows.run.engine import cores
+from flows.run.engine import night_workers
 from flows.run.fanout import fan_out
 from flows.run.fleet import Fleet, fix_shards, fleet_for
 from flows.run.history import fleet_of_batch, list_history, scattered
@@ -113,6 +113,7 @@ def score_fleet(
                 batches,
                 settings,
                 {"versions": champions, "pieces": pieces},
+                workers=night_workers(settings.run),
                 days=[day.isoformat() for day in days],
                 shards=shards,
                 dates=[day.isoformat() for day in dates],
@@ -132,7 +133,7 @@ def score_fleet(
 def plan(fleet: Fleet, sensors: Sequence[str], shards: int) -> tuple[list[Batch], list[Batch]]:
     """The batches of a run that scores `sensors`, as `plan_night` gives them for this fleet."""
     run = fleet.settings.run
-    workers = run.workers or cores(run.threads)
+    workers = night_workers(run)
     return plan_night(sensors, shards, workers=workers, per_sensor=run.sensor_tasks, max_tasks=run.max_tasks)
 
 
@@ -150,7 +151,16 @@ def score_stretch(
     batches, commits = plan(fleet, sensors, shards)
     with scattered(fleet, batches, champions, days) as pieces:
         by_sensor: dict[str, Mapping[str, Any]] = {"versions": champions, "pieces": pieces}
-        computed = fan_out(what, compute_batch, batches, settings, by_sensor, days=asked, rescore=rescore)
+        computed = fan_out(
+            what,
+            compute_batch,
+            batches,
+            settings,
+            by_sensor,
+            workers=night_workers(settings.run),
+            days=asked,
+            rescore=rescore,
+        )
     scored = {one.sensor: one for one in computed if isinstance(one, Scored)}
     outcomes = {lost.sensor: lost for lost in computed if isinstance(lost, Outcome)}
     champions |= {one.sensor: one.version for one in scored.values() if one.version}

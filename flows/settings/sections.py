@@ -135,7 +135,9 @@ class RunSettings(Section):
 
     engine: Literal["local", "dask", "ray"] = Field("local", description="what runs the batches")
     address: str = Field("", description="address of a running Dask or Ray cluster; empty: a local one")
-    workers: int = Field(0, ge=0, le=4096, description="batches at once; 0: one per core")
+    workers: int = Field(
+        0, ge=0, le=4096, description="batches at once; 0: one per core, in nights on threads two"
+    )
     threads: int = Field(
         1, ge=1, le=256, description="torch threads of a worker (they decide the bits of a result)"
     )
