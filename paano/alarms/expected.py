@@ -108,7 +108,7 @@ class _Past:
                 continue
             middle, apart = found
             mid[a - first : b - first] = middle
-            half[a - first : b - first] = apart * self._widening(x, usable, a, b)
+            half[a - first : b - first] = apart
             x[a:b], usable[a:b] = middle, True  # the next piece goes on from here
         return Expected(
             first,
@@ -118,48 +118,57 @@ class _Past:
         )
 
     def _piece(
-        self, x: np.ndarray, usable: np.ndarray, a: int, b: int, exclude: tuple[int, int] | None = None
+        self, x: np.ndarray, usable: np.ndarray, a: int, b: int
     ) -> tuple[np.ndarray, np.ndarray] | None:
-        """Median [n, C] of the most alike places for rows a … b, and how far they are apart [n, C].
+        """Median [n, C] of the most alike places for rows a … b, and half the width of the band [n, C].
 
-        Places that touch the kept rows `exclude` do not count. None if there is no place to look at.
+        The band is as many deviations of the places as hold nine of ten rows of stretches of the kept history
+        that are filled in the same way. None if there is no place to look at.
         """
         begin, end = max(0, a - around(self.patch)), min(len(x), b + around(self.patch))
         compared = np.flatnonzero(usable[begin:end])  # not the event's rows, which are unusable
         places = valid_starts(self.usable, end - begin)
-        if exclude is not None:
-            places = places[(places + (end - begin) <= exclude[0]) | (places >= exclude[1])]
         if not places.size:
             return None
-        distance = np.zeros(places.size)
-        height = np.zeros((places.size, x.shape[1]))
-        for c in range(x.shape[1] if compared.size else 0):
-            apart = x[begin + compared, c] - self.values[places[:, None] + compared, c]  # [places, compared]
-            distance += np.square(apart).mean(axis=1)
-            height[:, c] = apart.mean(axis=1)
-        chosen = _best_apart(places, distance, max(1, self.patch // 8))
-        rows = places[chosen, None] + np.arange(a - begin, b - begin)
-        like = self.values[rows] + height[chosen, None]  # [few, n, C]
-        return np.median(like, axis=0), np.maximum(like.std(axis=0), LEAST)
-
-    def _widening(self, x: np.ndarray, usable: np.ndarray, a: int, b: int) -> np.ndarray:
-        """[C]: how many times the places' deviation holds nine of ten rows of stretches like this one."""
-        before, after = min(a, around(self.patch)), min(len(x) - b, around(self.patch))
-        whole = before + (b - a) + after
-        starts = valid_starts(self.usable, whole)
-        known = usable[a - before : b + after].copy()
-        known[before : before + b - a] = False
+        tested = places[np.unique(np.linspace(0, places.size - 1, TESTED).astype(np.int64))]
+        whole = np.stack([x[begin:end], *(self.values[start : start + end - begin] for start in tested)])
+        distance, height = self._compare(whole[:, compared], places, compared)
+        rows = slice(a - begin, b - begin)
+        middle, deviation = self._like(places, distance[0], height[0], rows)
         errors = []
-        for start in starts[np.unique(np.linspace(0, starts.size - 1, TESTED).astype(np.int64))]:
-            true = self.values[start : start + whole]
-            around_it = (max(0, start - self.patch), start + whole + self.patch)
-            found = self._piece(true, known, before, before + b - a, exclude=around_it)
-            if found is not None:
-                errors.append(np.abs(true[before : before + b - a] - found[0]) / found[1])
+        for start, true, far, high in zip(tested, whole[1:], distance[1:], height[1:], strict=True):
+            apart = (places + (end - begin) <= start - self.patch) | (
+                places >= start + (end - begin) + self.patch
+            )
+            if apart.any():
+                mid, unit = self._like(places[apart], far[apart], high[apart], rows)
+                errors.append(np.abs(true[rows] - mid) / unit)
         if not errors:
-            return np.full(x.shape[1], 2.0)
-        widening: np.ndarray = np.quantile(np.concatenate(errors), INSIDE, axis=0)
-        return widening
+            return middle, 2.0 * deviation
+        return middle, deviation * np.quantile(np.concatenate(errors), INSIDE, axis=0)
+
+    def _compare(
+        self, whole: np.ndarray, places: np.ndarray, compared: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Of stretches `whole` [T, K, C] at the rows `compared` [K] of every place [P]: the mean square
+        difference, all channels together [T, P], and how much higher the stretch lies [T, P, C]."""
+        distance = np.zeros((len(whole), places.size))
+        height = np.zeros((len(whole), places.size, whole.shape[2]))
+        for c in range(whole.shape[2] if compared.size else 0):
+            theirs, ours = self.values[places[:, None] + compared, c], whole[:, :, c]  # [P, K], [T, K]
+            both = ours @ theirs.T / compared.size
+            square = np.square(ours).mean(axis=1)[:, None] + np.square(theirs).mean(axis=1)
+            distance += np.maximum(square - 2 * both, 0.0)
+            height[:, :, c] = ours.mean(axis=1)[:, None] - theirs.mean(axis=1)
+        return distance, height
+
+    def _like(
+        self, places: np.ndarray, distance: np.ndarray, height: np.ndarray, rows: slice
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Median and deviation [n, C] of the rows at the most alike places, moved to the stretch's height."""
+        chosen = _best_apart(places, distance, max(1, self.patch // 8))
+        like = self.values[places[chosen, None] + np.arange(rows.start, rows.stop)] + height[chosen, None]
+        return np.median(like, axis=0), np.maximum(like.std(axis=0), LEAST)
 
 
 def _best_apart(places: np.ndarray, distance: np.ndarray, apart: int) -> np.ndarray:

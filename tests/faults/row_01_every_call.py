@@ -12,8 +12,10 @@ from flows.run.fleet import Fleet
 from paano.errors import PaanoError
 from tests.faults import fleet_work, injected
 from tests.faults.processes import Died, in_process
-from tests.faults.tally import Row, Tally
+from tests.faults.tally import Row, Tally, thorough
 
+# Every so many calls; a retraining has hundreds and takes seconds. `--thorough` takes each of them.
+STEPS = {"scoring": 3, "retraining": 17, "compaction": 2, "rescore": 4}
 LATE = 8  # the day that is scored, retrained before, or rescored
 
 
@@ -138,6 +140,12 @@ def few(every: list[int], names: list[str]) -> list[int | str]:
     return [MADE] if MADE in names else [every[2 * len(every) // 3]]
 
 
+def some(every: list[int], names: list[str], step: int) -> list[int | str]:
+    """Every `step`-th moment, and the first after each kind of call."""
+    first = {names[where - 1]: where for where in reversed(every)}
+    return sorted({*every[::step], *first.values()})
+
+
 def run(tally: Tally, root: Path, short: bool) -> None:
     in_process(prepare, root)
     for kind in WORK:
@@ -151,7 +159,8 @@ def run(tally: Tally, root: Path, short: bool) -> None:
         shutil.rmtree(copy)
         moments = {"fail": injected.fail_moments(names), "SIGKILL": injected.kill_moments(names)}
         for how, every in moments.items():
-            for where in few(every, names) if short else every:
+            step = 1 if thorough() else STEPS[kind]
+            for where in few(every, names) if short else some(every, names, step):
                 shutil.copytree(source, copy)
                 name = where if isinstance(where, str) else f"moment {where}, {names[where - 1]}"
                 with tally.trial(f"{how} in a {kind}", name):

@@ -12,9 +12,10 @@ from tests.faults import fleet_work, injected
 from tests.faults.existing import run_tests
 from tests.faults.processes import Died, in_process
 from tests.faults.row_01_every_call import difference
-from tests.faults.tally import Row, Tally
+from tests.faults.tally import Row, Tally, thorough
 
 LATER = timedelta(days=3)
+STEP = 9  # every so many moments of a retraining; `--thorough` takes each of them
 BETWEEN = [f"after {call}" for call in ("store.put", "registry.create_model_version")]
 BETWEEN.append("after registry.set_registered_model_alias")
 AWAY = ("after a training", "after a night", "after a cold start")
@@ -91,7 +92,7 @@ def killed(tally: Tally, root: Path, short: bool) -> None:
         for n, name in enumerate(names, 1)
         if name in ("after store.put", "after placing a file") or name.startswith("after registry.")
     ]
-    for where in BETWEEN if short else [*BETWEEN, *moments]:
+    for where in BETWEEN if short else [*BETWEEN, *moments[:: 1 if thorough() else STEP]]:
         shutil.copytree(root / "first", folder)
         name = where if isinstance(where, str) else f"moment {where}, {names[where - 1]}"
         with tally.trial("kills between upload, version, alias and metrics", name):

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+
+THOROUGH = "PAANO_FAULTS_THOROUGH"  # set by --thorough
+
+
+def thorough() -> bool:
+    """Whether a fault is put at every call and not at every k-th."""
+    return bool(os.environ.get(THOROUGH))
 
 
 class Limit(Exception):
