@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from paano.errors import HistoryError
+from paano.errors import HistoryError, StorageError
 from storage.history import paths
 from storage.history.layout import Found, HistoryLayout
 from storage.history.paths import is_parquet
@@ -75,7 +75,7 @@ class Listing:
     def _one(self, sensor: str, window: Window) -> None:
         try:
             self._keep(sensor, window, self.layout.objects(self.store, sensor, window))
-        except HistoryError:
+        except (HistoryError, StorageError):
             self._kept.pop(sensor, None)  # whoever reads this sensor gets the error
 
     def _whole(self, names: Iterable[str], window: Window) -> dict[str, list[Found]]:

@@ -16,7 +16,7 @@ from flows.run.plan import plan_shards
 from storage.history.paths import folder_of
 from storage.window import Window
 
-HEALTHY, ROWS, NIGHT = 32, 6 * 48, 5
+HEALTHY, ROWS, NIGHT = 31, 6 * 48, 5
 
 
 def only_nan(settings, name):
@@ -52,11 +52,18 @@ def ten_thousand_duplicates(settings, name):
     write(settings, name, times, pl.Series(np.arange(float(len(times)))))
 
 
+def link_to_itself(settings, name):
+    path = file_of(settings, name)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.symlink_to(path.name)
+
+
 def healthy_but_hostile(settings, name):
     fleets.write_sensor(settings, name, fleets.signal(7, ROWS))
 
 
 POISONS = {
+    "link-to-itself": link_to_itself,
     "only-nan": only_nan,
     "wrong-types": wrong_types,
     "truncated": truncated,

@@ -10,7 +10,7 @@ import polars as pl
 from flows.run.days import DAY, day_window, days_from
 from flows.run.fleet import Fleet
 from flows.work.night.rows import KEY
-from paano.errors import ConfigError, HistoryError, Transient
+from paano.errors import ConfigError, HistoryError, StorageError, Transient
 from paano.status import Status
 from storage.history import paths
 from storage.history.reader import Reading
@@ -134,7 +134,7 @@ def has_object(fleet: Fleet, sensor: str, night: Window) -> bool:
     name = None if history.layout.kind == "long" else sensor
     try:
         found = history.listing.objects(name, Window(noon, noon + MICROSECOND))
-    except HistoryError:  # the run that reads this sensor says what is wrong
+    except (HistoryError, StorageError):  # the run that reads this sensor says what is wrong
         return False
     return any(one.modified is not None and paths.day_of(one.key) for one in found)
 

@@ -24,7 +24,7 @@ from flows.run.days import DAY, day_of, day_window
 from flows.run.fleet import Fleet, storage_options
 from flows.run.outcome import Figures
 from flows.work.night.compute import Scored
-from paano.errors import HistoryError, PaanoError, Transient
+from paano.errors import HistoryError, PaanoError, StorageError, Transient
 from storage.history.layout import Found
 from storage.history.reader import History
 from storage.objects.store import open_store
@@ -55,12 +55,12 @@ def marks_of(fleet: Fleet, windows: Mapping[str, Sequence[Window]]) -> dict[tupl
     def one(sensor: str) -> dict[tuple[str, Window], str]:
         try:
             found = history.listing.by_window(sensor, windows[sensor])
-        except HistoryError:  # the run that reads this sensor says what is wrong
+            return {
+                (sensor, window): _mark(history, some)
+                for window, some in zip(windows[sensor], found, strict=True)
+            }
+        except (HistoryError, StorageError):  # the run that reads this sensor says what is wrong
             return {}
-        return {
-            (sensor, window): _mark(history, some)
-            for window, some in zip(windows[sensor], found, strict=True)
-        }
 
     with ThreadPoolExecutor(8) as pool:
         return {key: mark for part in pool.map(one, windows) for key, mark in part.items()}
