@@ -33,23 +33,12 @@ from typing import Any
 
 import numpy as np
 
-HERE = Path(__file__).parent
-RESULTS, PAGE, CHART = HERE / "fleet.json", HERE / "FLEET.md", HERE / "fleet.svg"
+from benchmarks.fleet_page import GOALS, RESULTS, known_results, write_report
+
 FIRST = date(2026, 3, 2)
 KINDS = 4  # different models; every sensor has one of them, saved under its own name
 LEARNED = 14  # days a model is made from
 BUCKET = "fleet"
-
-GOALS: dict[str, dict[str, Any]] = {
-    "night-100": {"sensors": 100, "points": 288},
-    "night-500": {"sensors": 500, "points": 288},
-    "night-500-minutes": {"sensors": 500, "points": 1440},
-    "night-200-minutes": {"sensors": 200, "points": 1440},
-    "night-2000": {"sensors": 2000, "points": 288},
-    "night-500-long": {"sensors": 500, "points": 288, "layout": "long"},
-    "night-500-dask": {"sensors": 500, "points": 288, "engine": "dask"},
-    "retrain-40": {"sensors": 40, "points": 288, "what": "retrain"},
-}
 
 
 @dataclass
@@ -477,12 +466,7 @@ def name_of(process: Any) -> str:
     return "engine"
 
 
-# -- goals and report ----------------------------------------------------------------------------------------
-
-
-def known_results() -> dict[str, Any]:
-    """What was measured before, by goal."""
-    return json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+# -- goals ---------------------------------------------------------------------------------------------------
 
 
 def run_goals(only: list[str]) -> None:
@@ -504,144 +488,6 @@ def run_goals(only: list[str]) -> None:
             continue
         kept = known_results() | {name: json.loads(done.stdout.strip().splitlines()[-1])}
         RESULTS.write_text(json.dumps(kept, indent=1) + "\n")
-
-
-def goal_rows(found: dict[str, Any]) -> list[tuple[str, str, str, bool]]:
-    """(goal, wanted, measured, reached) of everything that was measured."""
-    rows: list[tuple[str, str, str, bool]] = []
-    night, minutes, large = (found.get(n) for n in ("night-500", "night-500-minutes", "night-2000"))
-    if night:
-        reached = night["ratio"] <= 1.6 and night["overhead_ms"] <= 8
-        text = f"{night['ratio']:.2f} ×, {night['overhead_ms']:.1f} ms"
-        rows.append(("500 × 288", "≤ 1.6 × floor, ≤ 8 ms per sensor", text, reached))
-    if minutes:
-        rows.append(("500 × 1,440", "≤ 1.25 × floor", f"{minutes['ratio']:.2f} ×", minutes["ratio"] <= 1.25))
-    if night and large:
-        share = (large["seconds"] / 2000) / (night["seconds"] / 500)
-        rows.append(("2,000 × 288", "cost per sensor within 10 % of 500", f"{share:.2f} ×", share <= 1.1))
-    if night:
-        rows.append(
-            ("the same night again", "≤ 0.6 of the first", f"{night['again']:.2f}", night["again"] <= 0.6)
-        )
-    if train := found.get("retrain-40"):
-        rows.append(("retraining 40", "≤ 1.25 × floor", f"{train['ratio']:.2f} ×", train["ratio"] <= 1.25))
-    if night:
-        busy, memory = night["cores_busy"], night["peak_mb"].get("worker", 0)
-        rows.append(("cores busy", "≥ 90 %", f"{busy:.0%}", busy >= 0.9))
-        wanted, text = "< 1.5 GB", f"{memory:.0f} MB"
-        if large:
-            most = max(memory, large["peak_mb"].get("worker", 0))
-            wanted, text = "< 1.5 GB, flat to 2,000", f"{memory:.0f}, {most:.0f} MB"
-            memory = most
-        rows.append(("memory of a worker", wanted, text, memory < 1536))
-        rows.append(
-            (
-                "requests per sensor",
-                "≤ 3",
-                f"{night['requests_per_sensor']:.2f}",
-                night["requests_per_sensor"] <= 3,
-            )
-        )
-        most = max(night["objects"].values(), default=0)
-        rows.append(("objects per night", "≤ sensors / 32 + 4", f"{most}", most <= 500 / 32 + 4))
-    if long := found.get("night-500-long"):
-        ratio = long["bytes_ratio"] or 0.0
-        rows.append(("long tables, bytes read", "≤ 1.2 × their size", f"{ratio:.2f} ×", ratio <= 1.2))
-    return rows
-
-
-CHOICES = """\
-## Choices
-
-- **Threads on one machine.** A worker process of Dask, Ray or a process pool imports for seconds before
-  its first batch and gains only where Python holds its lock (`--engine dask` measures two local Dask
-  processes). Clusters are for more than one machine.
-- **No scoring of several sensors in one call on a CPU.** Every sensor has weights of its own, and one
-  sensor's patches already run at the rate of a matrix product (`python -m benchmarks.method`,
-  `score_of_gemm`): there is nothing left to gain. On a GPU, training is stacked
-  (`paano/network/fused.py`).
-- **Where the rest goes**: about two S3 requests per sensor for its history (botocore takes 1.5 to 2 ms
-  of Python each), opening its model, Parquet of a few kB, the second look at events, and the night's
-  page. These hold Python's lock while the convolutions of the other thread wait for it.
-- The bytes of a night count its report too, which reads the history of the sensors it shows again.
-""".splitlines()
-
-
-def write_report() -> None:
-    """FLEET.md and its chart from the results."""
-    found = known_results()
-    rows = goal_rows(found)
-    lines = [
-        "# What a night costs beside its multiply-adds",
-        "",
-        "Made by `python -m benchmarks.fleet --goals` and `--report`; the figures are in `fleet.json`.",
-        "The floor is the same `detect` (or `fit`) calls on all cores with models and history in memory,",
-        "measured in the same run.",
-        "",
-        *sorted({f"Machine: {result['machine']}." for result in found.values()}),
-        "",
-        "| goal | wanted | measured | reached |",
-        "|---|---|---|---|",
-        *(
-            f"| {goal} | {wanted} | {text} | {'yes' if reached else 'no'} |"
-            for goal, wanted, text, reached in rows
-        ),
-        "",
-        "![seconds by part](fleet.svg)",
-        "",
-        "| fleet | seconds | floor | ratio | per sensor | again | cores busy | worker MB | requests each |",
-        "|---|---|---|---|---|---|---|---|---|",
-    ]
-    for name, r in found.items():
-        again = "–" if r["again"] is None else f"{r['again']:.2f}"
-        cells = [
-            name,
-            f"{r['seconds']:.1f}",
-            f"{r['floor_seconds']:.1f}",
-            f"{r['ratio']:.2f}",
-            f"{r['overhead_ms']:.1f} ms",
-            again,
-            f"{r['cores_busy']:.0%}",
-            f"{r['peak_mb'].get('worker', 0):.0f}",
-            f"{r['requests_per_sensor']:.2f}",
-        ]
-        lines.append(f"| {' | '.join(cells)} |")
-    missing = [name for name in GOALS if name not in found]
-    lines += ["", f"Not measured: {', '.join(missing)}."] if missing else []
-    lines += ["", *CHOICES, "", "Seconds of all threads by part:", ""]
-    for name, r in found.items():
-        lines.append(f"- {name}: " + ", ".join(f"{part} {s:.1f}" for part, s in r["parts_seconds"].items()))
-    PAGE.write_text("\n".join(lines) + "\n")
-    CHART.write_text(chart(found))
-
-
-def chart(found: dict[str, Any]) -> str:
-    """Bars of flow and floor for every result, as SVG."""
-    colours = {"floor": "#4878a8", "beside it": "#d98c3f"}
-    widest = max((r["seconds"] for r in found.values()), default=1.0)
-    parts = []
-    for n, (name, r) in enumerate(found.items()):
-        y, scale = 30 + 34 * n, 520 / widest
-        floor = min(r["floor_seconds"], r["seconds"])
-        parts.append(f'<text x="150" y="{y + 14}" text-anchor="end">{name}</text>')
-        parts.append(
-            f'<rect x="160" y="{y}" width="{floor * scale:.1f}" height="20" fill="{colours["floor"]}"/>'
-        )
-        parts.append(
-            f'<rect x="{160 + floor * scale:.1f}" y="{y}" width="{(r["seconds"] - floor) * scale:.1f}" '
-            f'height="20" fill="{colours["beside it"]}"/>'
-        )
-        parts.append(f'<text x="{168 + r["seconds"] * scale:.1f}" y="{y + 14}">{r["seconds"]:.1f} s</text>')
-    height = 60 + 34 * len(found)
-    legend = "".join(
-        f'<rect x="{160 + 140 * n}" y="8" width="12" height="12" fill="{colour}"/>'
-        f'<text x="{178 + 140 * n}" y="18">{name}</text>'
-        for n, (name, colour) in enumerate(colours.items())
-    )
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 800 {height}" font-family="sans-serif" '
-        f'font-size="13"><rect width="800" height="{height}" fill="white"/>{legend}{"".join(parts)}</svg>\n'
-    )
 
 
 def main() -> None:
