@@ -350,10 +350,9 @@ def run_score(built: Built, wanted: argparse.Namespace, cores: int) -> dict[str,
     runs, parts = [], []
     for _ in range(2):
         part = Parts()
-        began, cpu = time.perf_counter(), time.process_time()
-        with watched(part), peak_memory() as memory:
+        with watched(part), spent() as run:
             report = score(fleet_file=built.file, day=built.night.isoformat())
-        runs.append((time.perf_counter() - began, time.process_time() - cpu, memory))
+        runs.append(run)
         parts.append(part)
         assert report.counts["failed"] == 0, report.counts
         floors.append(floor_of_night(built, cores))
@@ -371,13 +370,11 @@ def run_retrain(built: Built, wanted: argparse.Namespace, cores: int) -> dict[st
 
     as_of = day_window(built.fleet.settings, built.night).end.isoformat()
     floors, part = [floor_of_training(built, cores)], Parts()
-    began, cpu = time.perf_counter(), time.process_time()
-    with watched(part), peak_memory() as memory:
+    with watched(part), spent() as run:
         report = retrain(fleet_file=built.file, as_of=as_of, sensors=built.names)
-    runs = [(time.perf_counter() - began, time.process_time() - cpu, memory)]
     assert report.counts["failed"] == 0, report.counts
     floors.append(floor_of_training(built, cores))
-    return figures(wanted, cores, floors, runs, part, {}, history_bytes(built))
+    return figures(wanted, cores, floors, [run], part, {}, history_bytes(built))
 
 
 def history_bytes(built: Built) -> int:
@@ -390,13 +387,14 @@ def figures(
     wanted: argparse.Namespace,
     cores: int,
     floors: list[float],
-    runs: list[tuple[float, float, dict[str, float]]],
+    runs: list[Spent],
     part: Parts,
     objects: dict[str, int],
     history: int,
 ) -> dict[str, Any]:
     """The figures by name."""
-    seconds, cpu, memory = runs[0]
+    first = runs[0]
+    seconds = first.seconds
     floor, sensors = statistics.median(floors), wanted.sensors
     measured = sum(part.seconds.values())
     shares = {name: round(value / (seconds * cores), 3) for name, value in sorted(part.seconds.items())}
@@ -411,11 +409,12 @@ def figures(
         "floors": [round(each, 2) for each in floors],
         "ratio": round(seconds / floor, 3),
         "overhead_ms": round(1000 * (seconds - floor) / sensors, 2),
-        "again": round(runs[1][0] / seconds, 3) if len(runs) > 1 else None,
+        "again": round(runs[1].seconds / seconds, 3) if len(runs) > 1 else None,
         "sensors_per_second": round(sensors / seconds, 1),
         "points_per_second": round(sensors * wanted.points / seconds),
-        "cpu_seconds": round(cpu, 2),
-        "cores_busy": round(cpu / seconds / cores, 3),
+        "cpu_seconds": round(first.cpu, 2),
+        "cores_busy": round(first.cpu / seconds / cores, 3),
+        "machine_busy": round(first.machine, 3),
         "parts_seconds": {name: round(value, 2) for name, value in part.seconds.most_common()},
         "parts_cpu_seconds": {name: round(value, 2) for name, value in part.cpu.most_common()},
         "shares": shares,
@@ -423,8 +422,33 @@ def figures(
         "requests": dict(part.requests),
         "requests_per_sensor": round(sum(stores.values()) / sensors, 2),
         "bytes_ratio": round(part.read["history"] / history, 3) if history and part.read["history"] else None,
-        "peak_mb": memory,
+        "peak_mb": first.peak_mb,
     }
+
+
+@dataclass
+class Spent:
+    """What a run took."""
+
+    seconds: float = 0.0
+    cpu: float = 0.0  # seconds of this process
+    machine: float = 0.0  # share of all cores that was not idle, the servers' work and any other included
+    peak_mb: dict[str, float] = field(default_factory=dict)
+
+
+@contextlib.contextmanager
+def spent() -> Iterator[Spent]:
+    """Measure the block."""
+    import psutil
+
+    found = Spent()
+    began, cpu, before = time.perf_counter(), time.process_time(), psutil.cpu_times()
+    with peak_memory() as found.peak_mb:
+        yield found
+    found.seconds, found.cpu = time.perf_counter() - began, time.process_time() - cpu
+    now = psutil.cpu_times()
+    total, idle = sum(now) - sum(before), now.idle + now.iowait - before.idle - before.iowait
+    found.machine = 1 - idle / total if total else 0.0
 
 
 @contextlib.contextmanager

@@ -47,7 +47,8 @@ def goal_rows(found: dict[str, Any]) -> list[tuple[str, str, str, bool]]:
         rows.append(("retraining 40", "≤ 1.25 × floor", f"{train['ratio']:.2f} ×", train["ratio"] <= 1.25))
     if night:
         busy, memory = night["cores_busy"], night["peak_mb"].get("worker", 0)
-        rows.append(("cores busy", "≥ 90 %", f"{busy:.0%}", busy >= 0.9))
+        whole = f", {night['machine_busy']:.0%} with the servers" if "machine_busy" in night else ""
+        rows.append(("cores busy", "≥ 90 %", f"{busy:.0%}{whole}", busy >= 0.9))
         wanted, text = "< 1.5 GB", f"{memory:.0f} MB"
         if large:
             most = max(memory, large["peak_mb"].get("worker", 0))
