@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import importlib
 import json
 import os
 import platform
@@ -67,7 +68,7 @@ def watched(parts: Parts) -> Iterator[None]:
     """Time the parts of a night or a training in this process, and count what leaves it."""
     from aiobotocore.client import AioBaseClient
 
-    from flows.run import nights, report
+    from flows.run import nights
     from flows.work.model import training
     from flows.work.night import load as night_load
     from flows.work.night import night
@@ -103,7 +104,8 @@ def watched(parts: Parts) -> Iterator[None]:
         (night, "update_events", "events"),
         (training, "review_model", "review"),
         (nights, "missed_days", "committing"),
-        (report, "finish", "report"),
+        (importlib.import_module("flows.score"), "finish", "report"),
+        (importlib.import_module("flows.retrain"), "finish", "report"),
     ]
     held = [(place, name, getattr(place, name)) for place, name, _ in places if hasattr(place, name)]
     AioBaseClient._make_api_call = counted
