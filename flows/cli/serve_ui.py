@@ -13,6 +13,9 @@ from flows.settings.fleet_file import Settings
 from paano.errors import ConfigError
 
 
+SLOW = ("mlflow", "paano.model")
+
+
 def serve_ui(settings: Settings, host: str, port: int, token: str = "") -> None:
     """Serve the pages on `host` and `port`; on an address that others reach, with a token."""
     import uvicorn
@@ -26,8 +29,8 @@ def serve_ui(settings: Settings, host: str, port: int, token: str = "") -> None:
     number = listening.getsockname()[1]
     shown = f"[{host}]" if ":" in host else host
     address = f"http://{shown}:{number}/" + (f"?token={quote(token)}" if token else "")
-    # MLflow takes seconds to import: better now than with the first page.
-    threading.Thread(target=import_module, args=("mlflow",), daemon=True).start()
+    # They take seconds to import: better now than with the first page.
+    threading.Thread(target=lambda: [import_module(name) for name in SLOW], daemon=True).start()
     screen.print(f"the pages of fleet {settings.fleet.name}: {address}  (Ctrl-C stops)", soft_wrap=True)
     server = uvicorn.Server(uvicorn.Config(app, log_level="warning", access_log=False))
     server.run(sockets=[listening])

@@ -156,6 +156,9 @@ def run(tally: Tally, root: Path, short: bool) -> None:
         known = written | set(before.objects.items())
         after = in_process(state_of, str(copy))
         rows = in_process(rows_of, str(copy))
+        if kind == "scoring":
+            with tally.trial("undisturbed runs that store what they compute", kind):
+                assert len(rows) > len(in_process(rows_of, str(source))), "no scores were stored"
         shutil.rmtree(copy)
         moments = {"fail": injected.fail_moments(names), "SIGKILL": injected.kill_moments(names)}
         for how, every in moments.items():
