@@ -12,7 +12,6 @@ from flows.cli.console import screen
 from flows.settings.fleet_file import Settings
 from paano.errors import ConfigError
 
-
 SLOW = ("mlflow", "paano.model")
 
 
