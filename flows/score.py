@@ -42,6 +42,7 @@ def score(fleet_file: str = "", day: str = "", sensors: list[str] | None = None)
     healed, late = heal_days(fleet, names, champions, night)
     outcomes = [healed_too(outcome, healed) for outcome in outcomes]
     outcomes += [skipped(sensor, ABSENT) for sensor in absent]
+    outcomes.sort(key=lambda outcome: outcome.sensor)
     away = [f"the registry was away, models are as of {champions.seen}"] if champions.stale else []
     notes = [*late, *away, *([absent_note(absent)] if absent else [])]
     first = min([night, *healed])

@@ -134,7 +134,8 @@ def test_a_sensor_whose_history_is_gone_is_named_by_the_night_and_by_status(flee
     score(fleet_file=file, day=fleets.night(7))
     shutil.rmtree(made.settings.folder / "history" / "s01")
     report = score(fleet_file=file, day=fleets.night(8))
-    assert [outcome.sensor for outcome in report.outcomes] == ["s00", "s02"]
+    said = {outcome.sensor: outcome.text for outcome in report.outcomes}
+    assert list(said) == ["s00", "s01", "s02"] and said["s01"].startswith("skipped: no history is found")
     [note] = [note for note in report.notes if "no history is found" in note]
     assert "s01" in note and "history.catalog" in note
     assert status(open_fleet(made.settings))["absent"] == ["s01"]
