@@ -8,6 +8,7 @@ import random
 import shutil
 import tempfile
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 from paano.errors import Transient
@@ -47,20 +48,23 @@ def soak(folder: Path, nights: int, again: int) -> dict[str, object]:
     memory: list[int] = []
     threads: list[int] = []
     files: list[int] = []
-    for number in range(FIRST, FIRST + nights):
+
+    def through(work: Callable[..., object], number: int) -> None:
         for _ in range(50):
             injected.begin(sometimes)
             try:
-                fleet_work.score(fleet, number)
-                if again and (number - FIRST) % again == again - 1:
-                    fleet_work.train(fleet, number)
-                break
+                work(fleet, number)
+                return
             except Transient:
                 continue
             finally:
                 injected.end()
-        else:
-            raise AssertionError(f"night {number} never went through")
+        raise AssertionError(f"night {number} never went through")
+
+    for number in range(FIRST, FIRST + nights):
+        through(fleet_work.score, number)
+        if again and (number - FIRST) % again == again - 1:
+            through(fleet_work.train, number)  # apart: a night that is scored again has the new champion
         memory.append(resident())
         threads.append(threading.active_count())
         files.append(len(os.listdir("/proc/self/fd")))
