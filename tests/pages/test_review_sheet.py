@@ -76,5 +76,10 @@ def test_a_legend_stays_within_its_figure():
     assert figure.whole > max(y for _, y, *_ in figure.keys)
 
 
+@pytest.mark.parametrize("value", [0.0, 2.0**63, -(2.0**64), 1e300, np.finfo(float).max])
+def test_a_line_that_never_moves_can_be_drawn_at_any_height(value):
+    plot("flat", Line(np.arange(5.0), np.full(5, value), "a"))
+
+
 def test_a_figure_without_values_can_be_drawn():
     ElementTree.fromstring(draw(plot("nothing", Line([0.0], [np.nan], "score"))))

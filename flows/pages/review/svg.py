@@ -231,13 +231,17 @@ def thinned(values: np.ndarray) -> np.ndarray:
     return kept_rows(values, MOST_POINTS // 2)
 
 
+LARGEST = 1e300  # of an axis: its length is a number too
+
+
 def span(values: np.ndarray) -> tuple[float, float]:
     """The least and greatest number, apart from each other."""
     known = values[np.isfinite(values)]
     if not len(known):
         return 0.0, 1.0
-    low, high = float(known.min()), float(known.max())
-    return (low, high) if high > low else (low - 0.5, high + 0.5)
+    low, high = (min(max(float(end), -LARGEST), LARGEST) for end in (known.min(), known.max()))
+    room = max(0.5, 1e-6 * abs(high))  # half a unit is nothing beside a very large number
+    return (low, high) if high > low else (low - room, high + room)
 
 
 def numbers(low: float, high: float, count: int = 5) -> list[float]:
