@@ -31,6 +31,8 @@ def next_night(folder: str, when: str, away: bool) -> tuple[list[str], bool, dic
     fleet = fleet_work.opened(folder)
     if when == "after a training":
         fleet_work.train(fleet, 6)
+    if when == "after a night":  # here: what was seen of a registry holds for its own address only
+        fleet_work.score(fleet, 6)
     if when == "after a cold start":
         fleet_work.fleets.write_sensor(fleet.settings, "new", fleet_work.signal(7, 9))
         fleet = fleet_work.opened(folder)
