@@ -150,9 +150,10 @@ def test_every_poisoned_sensor_is_named_with_a_reason(nights):
     assert said["two-rows"].startswith("skipped: no_model")
     assert said["wrong-types"].startswith("failed: ") and "number" in said["wrong-types"], said["wrong-types"]
     assert said["truncated"].startswith("failed: ") and "damaged" in said["truncated"], said["truncated"]
+    assert said["link-to-itself"].startswith("failed: ") and "ELOOP" in said["link-to-itself"]
     for fine in ("constant", "future", "duplicates", "../../x"):
         assert said[fine].startswith("ok"), said[fine]
-    assert count(outcomes) == {"ok": HEALTHY + 4, "skipped": 2, "failed": 2}
+    assert count(outcomes) == {"ok": HEALTHY + 4, "skipped": 2, "failed": 3}
 
 
 def test_a_hostile_name_writes_nothing_outside_the_fleet(nights):
