@@ -10,7 +10,8 @@ import pytest
 
 
 @pytest.mark.parametrize(
-    "module", ["flows.pages.views", "flows.run.fleet", "flows.run.report", "flows.run.days"]
+    "module",
+    ["flows.pages.views", "flows.pages.night_facts", "flows.run.fleet", "flows.run.report", "flows.run.days"],
 )
 def test_looking_at_a_fleet_imports_neither_torch_nor_prefect(module):
     code = f"import sys, {module}; print([m for m in ('torch', 'prefect', 'mlflow') if m in sys.modules])"

@@ -9,18 +9,21 @@ from __future__ import annotations
 import hashlib
 import json
 from enum import StrEnum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from flows.settings.fleet_file import Settings
 from flows.work.alarm_rule import alarm_rule
-from flows.work.model.review_test import Recommendation, ReviewTest
-from paano import PaAno, PaAnoConfig
 from paano.alarms.repeats import longest_repeats
+from paano.config import PaAnoConfig
 from paano.facts import ModelFacts
 from storage.history.reader import Reading
 from storage.registry.figures import VersionFigures
 from storage.registry.registry import Version
 from storage.registry.tags import NOT_PASSED, PASSED
+
+if TYPE_CHECKING:  # torch takes seconds to import, and who looks at a fleet needs the kinds only
+    from flows.work.model.review_test import Recommendation, ReviewTest
+    from paano import PaAno
 
 
 class Kind(StrEnum):
