@@ -113,11 +113,11 @@ def plan(files: list[Path], variants: Iterable[str], seeds: int, long_stride: in
 
 def run(task: Task, keep: Path | None = None) -> dict[str, Any]:
     """One row of the result: the protocol on one file, with one torch thread."""
-    from paano.device import torch_threads
+    from paano.device import compute_threads
     from paano.model import PaAno
 
     series: LabelledSeries = read_series(task.path)
-    with torch_threads(1):
+    with compute_threads(1):
         began = time.perf_counter()
         model = PaAno(task.config, device="cpu").fit(series.values[: series.train_rows])
         fitted = time.perf_counter()

@@ -29,7 +29,7 @@ from benchmarks.level import LADDER, features, level_of, typical_of
 from paano import PaAno, PaAnoConfig, patches
 from paano.alarms.fit_calibration import fit_calibration
 from paano.config import KEEP
-from paano.device import torch_threads
+from paano.device import compute_threads
 from paano.evaluation.baselines import FITS
 from paano.evaluation.metrics import evaluate, find_window
 from paano.evaluation.protocol import LabelledSeries, parse_name
@@ -274,7 +274,7 @@ def run(task: tuple[Path, int, bool]) -> dict[str, Any]:
     path, seed, more = task
     series = read_file(path)
     window = find_window(series.values[:, 0])
-    with torch_threads(1):
+    with compute_threads(1):
         found = {
             name: round(evaluate(score.astype(np.float32), series.labels, window)["vus_pr"], 6)
             for name, score in candidates(series, seed, more)

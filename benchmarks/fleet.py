@@ -262,7 +262,7 @@ def floor_of_night(built: Built, cores: int) -> float:
     from flows.run.days import day_window
     from flows.work.night.compute import EPOCH, as_far_as_it_goes
     from flows.work.night.load import load_night
-    from paano.device import torch_threads
+    from paano.device import compute_threads
 
     fleet, window, spent = built.fleet, day_window(built.fleet.settings, built.night), 0.0
     versions = fleet.registry.champions(built.names)
@@ -278,7 +278,7 @@ def floor_of_night(built: Built, cores: int) -> float:
             champion, near = job
             champion.model.detect(near.values, origin=(near.start - EPOCH) // near.interval)
 
-        with torch_threads(1), ThreadPoolExecutor(cores) as pool:
+        with compute_threads(1), ThreadPoolExecutor(cores) as pool:
             began = time.perf_counter()
             list(pool.map(work, jobs))
             spent += time.perf_counter() - began
@@ -290,7 +290,7 @@ def floor_of_training(built: Built, cores: int) -> float:
     from flows.run.days import day_window
     from flows.work.model.training_history import begun, hold_out, sensor_config
     from paano import PaAno
-    from paano.device import torch_threads
+    from paano.device import compute_threads
     from storage.window import Window
 
     settings = built.fleet.settings
@@ -301,7 +301,7 @@ def floor_of_training(built: Built, cores: int) -> float:
     for name in built.names:
         config = sensor_config(settings, name)
         jobs.append((config, hold_out(begun(readings[name]), settings, config)[0].values))
-    with torch_threads(1), ThreadPoolExecutor(cores) as pool:
+    with compute_threads(1), ThreadPoolExecutor(cores) as pool:
         began = time.perf_counter()
         list(pool.map(lambda job: PaAno(job[0], device="cpu").fit(job[1]), jobs))
         return time.perf_counter() - began

@@ -32,7 +32,7 @@ import numpy as np
 from paano import PaAno, PaAnoConfig
 from paano.alarms.edges import find_edges
 from paano.alarms.events import find_events
-from paano.device import torch_threads
+from paano.device import compute_threads
 from paano.evaluation.inject import kinds_for, put_fault
 from paano.evaluation.synth import FAULT_ROWS, FIRST_DAY, KINDS, NEW_PATCHES, Clock, make_fleet
 from paano.network.train import train
@@ -281,7 +281,7 @@ def main(arguments: list[str] | None = None) -> None:
     if not options.labelled:
         del parts["labelled"]
     found: dict[str, Any] = {"goals": GOALS}
-    with torch_threads(1):
+    with compute_threads(1):
         for name, run in parts.items():
             if options.only in (None, name):
                 found[name] = run()

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from paano import PaAno, PaAnoConfig
-from paano.device import torch_threads
+from paano.device import compute_threads
 from storage.registry.registry import CHAMPION, Registry
 from tests.servers import mlflow_server, seaweed
 
@@ -73,7 +73,7 @@ def _through(uri: str, s3: Any, folder: Path, cache: Path, sensors: int) -> dict
     folders = fresh.fetch_many(champions.values())
     fetched = time.perf_counter()
     worked = time.process_time()
-    with torch_threads(1):  # as every worker of a flow does: threads of torch only wait for each other here
+    with compute_threads(1):  # as every worker of a flow does: threads of torch only wait for each other here
         for found in folders.values():
             PaAno.load(found, device="cpu")
     worked = time.process_time() - worked

@@ -288,12 +288,12 @@ def smallest_object() -> int:
 def train_one(points: int = 2016) -> tuple[float, float]:
     """Seconds of a core to train the default preset, and to bank and calibrate a thousand points with it."""
     from paano import PaAno, PaAnoConfig
-    from paano.device import torch_threads
+    from paano.device import compute_threads
     from paano.evaluation.synth import make_fleet
 
     sensor = make_fleet(1, 7, timedelta(days=7) / points, seed=2, nights=1, kinds=["daily"])[0]
     started = time.process_time()
-    with torch_threads(1):
+    with compute_threads(1):
         model = PaAno(PaAnoConfig.preset("default"), device="cpu").fit(sensor.values)
     seconds = time.process_time() - started
     share = model.seconds["train"] / sum(model.seconds.values())

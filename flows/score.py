@@ -9,10 +9,9 @@ from prefect import flow
 from flows.run.after import after_nights, tell_failure
 from flows.run.days import DAY, day_before_now, day_window
 from flows.run.fanout import load_settings, run_name
-from flows.run.fleet import ABSENT, absent_note, absent_sensors, choose_sensors, run_fleet
+from flows.run.fleet import absent_note, absent_outcomes, absent_sensors, choose_sensors, run_fleet
 from flows.run.heal_days import heal_days, healed_too
 from flows.run.nights import score_fleet
-from flows.run.outcome import skipped
 from flows.run.report import Report, finish
 from flows.work.night.days import refuse_after_the_data
 from storage.secrets import without_secrets
@@ -41,7 +40,7 @@ def score(fleet_file: str = "", day: str = "", sensors: list[str] | None = None)
     outcomes = score_fleet("score", fleet, names, champions, [night], catch_up=True)
     healed, late = heal_days(fleet, names, champions, night)
     outcomes = [healed_too(outcome, healed) for outcome in outcomes]
-    outcomes += [skipped(sensor, ABSENT) for sensor in absent]
+    outcomes += absent_outcomes(absent)
     outcomes.sort(key=lambda outcome: outcome.sensor)
     away = [f"the registry was away, models are as of {champions.seen}"] if champions.stale else []
     notes = [*late, *away, *([absent_note(absent)] if absent else [])]

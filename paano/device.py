@@ -1,4 +1,4 @@
-"""Where a model runs: device, torch threads, kept memory, mixed precision, going on when memory is short."""
+"""Where a model runs: device, threads, kept memory, mixed precision, going on when memory is short."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 import torch
+from threadpoolctl import ThreadpoolController
 
 from paano.errors import ConfigError
 
@@ -40,25 +41,28 @@ def data_device(device: torch.device) -> torch.device:
 
 
 _threads_lock = threading.Lock()
-_asked: list[int] = []  # numbers of torch threads asked for by blocks that run now, the newest last
-_found = 0  # and what there was before the first of them
+_asked: list[int] = []  # numbers of threads asked for by blocks that run now, the newest last
+_found: list[tuple[Callable[[int], None], int]] = []  # what sets a library's threads, and its number before
 
 
 @contextmanager
-def torch_threads(count: int = 1) -> Iterator[None]:
-    """Run the block with `count` torch threads: on a CPU that number decides the last bits of a result.
+def compute_threads(count: int = 1) -> Iterator[None]:
+    """Run the block with `count` threads in torch, in numpy's BLAS and in OpenMP.
 
-    Blocks may be nested and may run side by side in threads; there they should ask for the same number, as
-    the newest wins. The number found by the first is put back when the last one ends.
+    On a CPU that number decides the last bits of a result, and threads of several libraries on top of those
+    of a fleet's batches only wait for each other. Blocks may be nested and may run side by side in threads;
+    there they should ask for the same number, as the newest wins. The numbers found by the first are put back
+    when the last one ends.
     """
-    global _found
     if count < 1:
-        raise ConfigError(f"torch threads = {count} must be at least 1")
+        raise ConfigError(f"threads = {count} must be at least 1")
     with _threads_lock:
         if not _asked:
-            _found = torch.get_num_threads()
+            libraries = ThreadpoolController().lib_controllers
+            _found[:] = [(library.set_num_threads, library.num_threads) for library in libraries]
+            _found.append((torch.set_num_threads, torch.get_num_threads()))
         _asked.append(count)
-        torch.set_num_threads(count)
+        _set_threads(count)
     try:
         yield
     finally:
@@ -66,7 +70,12 @@ def torch_threads(count: int = 1) -> Iterator[None]:
             _asked.reverse()
             _asked.remove(count)  # the newest of them
             _asked.reverse()
-            torch.set_num_threads(_asked[-1] if _asked else _found)
+            _set_threads(_asked[-1] if _asked else None)
+
+
+def _set_threads(count: int | None) -> None:
+    for use, before in _found:
+        use(before if count is None else count)
 
 
 def default_chunk(device: torch.device) -> int:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, BinaryIO
 
 import pyarrow as pa
 
@@ -81,6 +81,19 @@ def reader_of(kind: pa.DataType) -> Callable[[bytes], Any] | None:
 
         return time
     return None
+
+
+def footer_length(source: bytes | BinaryIO) -> int:
+    """The length of the footer by the last eight bytes of the file; 0 where there is none."""
+    if isinstance(source, bytes):
+        end, size = source[-8:], len(source)
+    else:
+        size = source.seek(0, 2)
+        source.seek(max(0, size - 8))
+        end = source.read(8)
+        source.seek(0)
+    length = int.from_bytes(end[:4], "little") if len(end) == 8 and end[4:] == b"PAR1" else 0
+    return length if length <= size else 0  # longer than the file: damaged, as the reader will say
 
 
 def row_groups(file_end: bytes) -> list[RowGroup]:

@@ -7,7 +7,17 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
+from paano.errors import Conflict, Transient
+
 T = TypeVar("T")
+
+
+def on_condition(call: Callable[[], T]) -> T:
+    """`call()`, which reads an object, changes it and writes it back on the condition that nobody else did.
+
+    Who meets another's write reads again; after a lost answer the next look shows whether it was written.
+    """
+    return patiently(call, (Conflict, Transient), attempts=50, first=0.02, longest=1.0)
 
 
 def patiently(

@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parent.parent
 ROOMS = ("paano", "storage", "flows")
 
 # What each room may import besides the standard library and itself.
-METHOD = {"numpy", "torch", "sklearn", "scipy", "safetensors"}
+METHOD = {"numpy", "torch", "sklearn", "scipy", "safetensors", "threadpoolctl"}
 FORBIDDEN = {
     "paano": {
         "storage",

@@ -53,7 +53,6 @@ def make_calendar(example: Callable[[str], str]) -> typer.Typer:
         """Add a known period. Neither --mute nor --no-training means both."""
         import polars as pl
 
-        from flows.run.known import zone_name
         from flows.work.operations import change_calendar
         from storage.operations.calendar import Calendar, Effect
 
@@ -64,7 +63,7 @@ def make_calendar(example: Callable[[str], str]) -> typer.Typer:
         new = Calendar.from_frame(
             pl.DataFrame([{**row, "reason": reason, "repeat": repeat}]),
             "the period",
-            zone_name(settings),
+            settings.zone,
         )
         (period,) = new.periods
         change_calendar(settings, lambda known: known.add(period))

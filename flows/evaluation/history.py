@@ -93,17 +93,15 @@ def fault_table(
     baselines: Sequence[str] = ("pca", "kmeans", "iforest"),
 ) -> pl.DataFrame:
     """VUS-PR by detector, seed and kind of fault. All detectors of a seed see the same faults."""
-    from threadpoolctl import threadpool_limits
-
     from paano import PaAno
-    from paano.device import torch_threads
+    from paano.device import compute_threads
     from paano.evaluation.baselines import FITS
     from paano.evaluation.inject import fault_test
 
     train, _ = split(len(values), config)
     past, held = values[:train], values[train:]
     rows = []
-    with torch_threads(1), threadpool_limits(1):
+    with compute_threads(1):
         plain = {name: FITS[name](past) for name in baselines}
         for seed in range(config.seed, config.seed + seeds):
             model = PaAno(config.replace(seed=seed), device=device).fit(past)

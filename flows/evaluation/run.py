@@ -162,12 +162,10 @@ def plan(
 
 def run_job(job: Job, folder: Path) -> dict[str, Any] | Skip:
     """Do one job and keep its result; the same bits in any process, because it has one thread."""
-    from threadpoolctl import threadpool_limits
-
-    from paano.device import torch_threads
+    from paano.device import compute_threads
 
     try:
-        with torch_threads(1), threadpool_limits(1):
+        with compute_threads(1):
             row, scores = _measured(job)
     except PaanoError as error:
         reason = str(error)

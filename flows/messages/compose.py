@@ -7,12 +7,11 @@ import math
 from collections.abc import Iterable, Sequence
 from datetime import date, datetime, timedelta
 from typing import Any
-from zoneinfo import ZoneInfo
 
 import polars as pl
 
 from flows.messages.message import About, Message
-from flows.run.known import zone_name
+from flows.run.days import zone_of
 from flows.run.outcome import Outcome
 from flows.settings.fleet_file import Settings
 
@@ -23,11 +22,6 @@ SILENT = ("silent", "stuck")
 def step_of(severity: float, ended: bool) -> int:
     """The step an incident is in: a message is sent again only for a later one. Odd: it has ended."""
     return 2 * max(0, math.floor(severity)) + ended
-
-
-def zone_of(settings: Settings) -> ZoneInfo:
-    """The zone in which times are told."""
-    return ZoneInfo(zone_name(settings))
 
 
 def incident_message(settings: Settings, row: dict[str, Any], ended: bool) -> Message:

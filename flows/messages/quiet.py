@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from flows.messages.compose import zone_of
+from flows.run.days import zone_of
 from flows.settings.fleet_file import Settings
 
 

@@ -34,7 +34,7 @@ from flows.pages.views import EventRow, events
 from flows.run.days import day_window
 from flows.run.fleet import Fleet, storage_options
 from flows.run.outcome import State
-from paano.device import torch_threads
+from paano.device import compute_threads
 from paano.errors import PaanoError
 from paano.model import PaAno
 from storage.history.reader import Reading
@@ -44,7 +44,7 @@ from storage.window import Window
 
 BINS = 90  # of a small picture, two values each
 BEFORE = timedelta(days=1)  # of history before the night, for the pictures
-WORKERS = 2  # pages of sensors that are gathered at once
+WORKERS = 2  # sensors that are looked at at once
 LATEST = "latest.html"  # always the newest night
 
 log = logging.getLogger("paano.pages")
@@ -114,9 +114,13 @@ def write_report(
 
     # What is given on the command line starts where the person is, what is set starts at the fleet file.
     store = open_store(folder if out else settings.place(folder), storage_options(settings))
-    for sensor, page_facts in pages.items():
-        text = render_sensor(fleet, page_facts, Place.file(), back=f"../{name}.html")
+
+    def write(sensor: str) -> None:
+        text = render_sensor(fleet, pages[sensor], Place.file(), back=f"../{name}.html")
         store.put(f"{name}/{file_name(sensor)}", text.encode())
+
+    with ThreadPoolExecutor(WORKERS) as pool:
+        list(pool.map(write, pages))
     key, data = f"{name}.html", page.encode()
     store.put(key, data)
     if not out and all(item.key <= key for item in store.list("") if _is_report(item.key)):
@@ -219,20 +223,24 @@ def expected_of(
 ) -> dict[str, Expected]:
     """The expected normal of each sensor in place of its events; a sensor whose model has none is absent."""
     versions = [champions[sensor] for sensor in sorted(readings) if sensor in champions]
-    found: dict[str, Expected] = {}
-    with torch_threads(fleet.settings.run.threads):
-        for sensor, folder in fleet.registry.fetch_many(versions).items():
-            try:
-                if isinstance(folder, PaanoError):
-                    raise folder
-                model, reading = PaAno.load(folder, device="cpu"), readings[sensor]
-                if list(reading.channels) == model.facts.get("channel_names"):
-                    its = [event for event in events if event.sensor == sensor]
-                    if (known := expected_normal(model, reading, its)) is not None:
-                        found[sensor] = known
-            except PaanoError as error:  # the picture is worth having without it
-                log.warning("%s: no expected normal in the report: %s", sensor, error)
-    return found
+
+    def one(found: tuple[str, Path | PaanoError]) -> Expected | None:
+        sensor, folder = found
+        try:
+            if isinstance(folder, PaanoError):
+                raise folder
+            model, reading = PaAno.load(folder, device="cpu"), readings[sensor]
+            if list(reading.channels) != model.facts.get("channel_names"):
+                return None
+            return expected_normal(model, reading, [event for event in events if event.sensor == sensor])
+        except PaanoError as error:  # the picture is worth having without it
+            log.warning("%s: no expected normal in the report: %s", sensor, error)
+            return None
+
+    folders = fleet.registry.fetch_many(versions)
+    with compute_threads(fleet.settings.run.threads), ThreadPoolExecutor(WORKERS) as pool:
+        known = zip(folders, pool.map(one, folders.items()), strict=True)
+        return {sensor: its for sensor, its in known if its is not None}
 
 
 def pictures_of(fleet: Fleet, sensor: str, day: date) -> dict[str, Any]:

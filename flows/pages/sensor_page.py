@@ -19,7 +19,7 @@ from flows.run.days import day_of
 from flows.run.fleet import Fleet
 from flows.work.alarm_rule import alarm_rule
 from paano.alarms.explain import channel_shares
-from paano.device import torch_threads
+from paano.device import compute_threads
 from paano.errors import PaanoError
 from paano.model import PaAno
 from storage.history.reader import Reading
@@ -104,7 +104,7 @@ def explain_scores(
     """The parts of the score of every row in `window`, the rows, and the expected normal if known."""
     context = model.config.context * reading.interval
     near = reading.cut(window.widen(context, context))
-    with torch_threads(fleet.settings.run.threads):
+    with compute_threads(fleet.settings.run.threads):
         found = model.detect(near.values)
         expected = expected_normal(model, reading, view.events)
     threshold = alarm_rule(

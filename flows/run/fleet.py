@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from flows.run.known import Known
+from flows.run.outcome import Outcome, skipped
 from flows.settings.fleet_file import Settings
 from flows.settings.per_sensor import own_settings
 from paano.errors import ConfigError, HistoryError
@@ -222,6 +223,11 @@ def absent_sensors(fleet: Fleet, champions: Mapping[str, Version]) -> list[str]:
         for sensor, version in champions.items()
         if sensor not in catalog and RENAMED_TO not in version.tags
     )
+
+
+def absent_outcomes(absent: Sequence[str]) -> list[Outcome]:
+    """The outcome of each absent sensor."""
+    return [skipped(sensor, ABSENT) for sensor in absent]
 
 
 def absent_note(absent: Sequence[str]) -> str:

@@ -83,9 +83,21 @@ def room_for_pieces(fleet: Fleet) -> Iterator[str]:
         remove_pieces(open_store(place, storage_options(settings)))
 
 
-def fleet_of_batch(settings: dict[str, Any], pieces: Mapping[str, Piece] | None) -> Fleet:
-    """The fleet of a task; long tables are read from its piece, if it has one."""
+def fleet_of_batch(
+    settings: dict[str, Any],
+    pieces: Mapping[str, Piece] | None,
+    batch: Batch,
+    champions: Mapping[str, Version],
+    days: Sequence[date],
+) -> Fleet:
+    """The fleet of a task; long tables are read from its piece, if it has one.
+
+    A batch asks three times what there is of a sensor. Where the run has not listed it for this process, as
+    on a cluster, that is done here, once.
+    """
     fleet = fleet_for(settings)
     for piece in (pieces or {}).values():
         return dataclasses.replace(fleet, history=fleet.history.with_piece(piece))
+    if fleet.history.layout.kind == "sensor":
+        list_history(fleet, batch.sensors, champions, days)
     return fleet

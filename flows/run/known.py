@@ -18,11 +18,6 @@ from storage.operations.verdicts import VerdictStore
 from storage.window import Window
 
 
-def zone_name(settings: Settings) -> str:
-    """The zone of times that say none, and in which times are told."""
-    return settings.fleet.timezone or settings.schedule.timezone
-
-
 class Known:
     """The calendar and the verdicts of a fleet, read when they are first asked for."""
 
@@ -33,7 +28,7 @@ class Known:
     def _calendar(self) -> Calendar | PaanoError:
         place = self.settings.place(self.settings.operations.calendar)
         try:
-            return Calendar.read(place, self.options, zone_name(self.settings))
+            return Calendar.read(place, self.options, self.settings.zone)
         except (ConfigError, StorageError, Transient) as error:
             return error
 

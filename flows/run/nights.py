@@ -37,7 +37,8 @@ def score_batch(
     pieces: dict[str, Piece] | None = None,
 ) -> list[Outcome]:
     """Score the whole shards of `batch`, one after another, for `days` in order, and commit them."""
-    fleet, asked = fleet_of_batch(settings, pieces), [date.fromisoformat(day) for day in days]
+    asked = [date.fromisoformat(day) for day in days]
+    fleet = fleet_of_batch(settings, pieces, batch, versions, asked)
     known = [date.fromisoformat(day) for day in dates]
     outcomes = []
     for members in shard_members(batch, shards):
@@ -58,8 +59,9 @@ def compute_batch(
     pieces: dict[str, Piece] | None = None,
 ) -> list[Scored]:
     """Compute the rows of `batch` for `days`, which follow each other; `commit_batch` stores them."""
-    fleet = fleet_of_batch(settings, pieces)
-    windows = [day_window(fleet.settings, date.fromisoformat(day)) for day in days]
+    asked = [date.fromisoformat(day) for day in days]
+    fleet = fleet_of_batch(settings, pieces, batch, versions, asked)
+    windows = [day_window(fleet.settings, day) for day in asked]
     scored = compute(fleet, windows, batch.sensors, versions, batch=batch.number, rescore=rescore)
     return scored if fleet.settings.run.engine == "local" else [one.carried() for one in scored]
 
@@ -100,7 +102,7 @@ def score_fleet(
         catch_up: also score days that were missed within run.catch_up before the first of `days`.
     """
     settings = fleet.settings
-    if settings.run.engine == "local":  # its tasks share this fleet; on a cluster each lists its own sensors
+    if settings.run.engine == "local":  # its tasks share this fleet; on a cluster each has its own
         list_history(fleet, sensors, champions, days)
     dates = scored_before(fleet, days[0], settings.run.catch_up) if catch_up else []
     shards = fix_shards(fleet, len(sensors), day_window(settings, days[0], days[-1]).days())

@@ -29,6 +29,11 @@ def muted_stretches(fleet: Fleet, sensors: Iterable[str], window: Window) -> dic
     return {sensor: some for sensor, some in found.items() if some}
 
 
+def muted_of(fleet: Fleet, sensor: str, window: Window) -> list[Window]:
+    """The muted stretches of `window` of one sensor."""
+    return muted_stretches(fleet, [sensor], window).get(sensor, [])
+
+
 def mute_rows(rows: pl.DataFrame, muted: Mapping[str, Sequence[Window]]) -> pl.DataFrame:
     """Score rows of many sensors, those in a muted stretch marked so: they keep their score and never alarm.
 

@@ -9,7 +9,6 @@ from datetime import date, datetime, timedelta
 import polars as pl
 
 from flows.run.fleet import Fleet, storage_options
-from flows.run.known import zone_name
 from flows.settings.fleet_file import Settings
 from paano.errors import ConfigError
 from storage.objects.store import open_store
@@ -29,7 +28,7 @@ def open_calendar(settings: Settings) -> Calendar:
         ConfigError: the calendar is damaged or has a wrong row.
     """
     return Calendar.read(
-        settings.place(settings.operations.calendar), storage_options(settings), zone_name(settings)
+        settings.place(settings.operations.calendar), storage_options(settings), settings.zone
     )
 
 
@@ -39,7 +38,7 @@ def change_calendar(settings: Settings, change: Callable[[Calendar], Calendar]) 
     Raises:
         ConfigError: the calendar is damaged, or `change` raised it; nothing is written then.
     """
-    place, zone = settings.place(settings.operations.calendar), zone_name(settings)
+    place, zone = settings.place(settings.operations.calendar), settings.zone
     return Calendar.change(place, change, storage_options(settings), zone)
 
 

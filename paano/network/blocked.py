@@ -167,9 +167,9 @@ def encode_blocked(patches: Tensor, eps: float, parameters: Sequence[Tensor]) ->
     return apply(patches, eps, *parameters)
 
 
-def convolve(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+def convolve(x: Tensor, weight: Tensor) -> Tensor:
     """[b, w + 2 pad, in] → [b, w, out], both contiguous."""
-    return F.conv2d(as_image(x), weight, bias).squeeze(2).permute(0, 2, 1)
+    return F.conv2d(as_image(x), weight).squeeze(2).permute(0, 2, 1)
 
 
 def as_image(x: Tensor) -> Tensor:

@@ -12,7 +12,7 @@ from typing import Any, BinaryIO
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from storage.footer import TAIL, RowGroup, row_groups
+from storage.footer import TAIL, RowGroup, footer_length, row_groups
 from storage.parquet import Bounds
 
 LARGEST_FOOTER = 16 * 2**20  # bytes
@@ -29,7 +29,7 @@ class BoundedFile:
     """One Parquet file. Texts come as dictionaries, so that a long one that repeats is held once."""
 
     def __init__(self, source: bytes | BinaryIO) -> None:
-        footer = _footer_length(source)
+        footer = footer_length(source)
         if footer > LARGEST_FOOTER:
             raise TooLarge(
                 f"its footer has {footer:,} bytes and at most {LARGEST_FOOTER:,} are read; "
@@ -114,16 +114,3 @@ def decoded(group: RowGroup, columns: Collection[str]) -> int:
     known = [group.columns[name].size for name in columns if name in group.columns]
     stored = sum(known) if group.columns else group.size
     return max(0, stored) + 8 * max(0, group.rows) * len(columns)
-
-
-def _footer_length(source: bytes | BinaryIO) -> int:
-    """The length of the footer by the last eight bytes of the file; 0 where there is none."""
-    if isinstance(source, bytes):
-        end, size = source[-8:], len(source)
-    else:
-        size = source.seek(0, 2)
-        source.seek(max(0, size - 8))
-        end = source.read(8)
-        source.seek(0)
-    length = int.from_bytes(end[:4], "little") if len(end) == 8 and end[4:] == b"PAR1" else 0
-    return length if length <= size else 0  # longer than the file: damaged, as the reader will say

@@ -30,9 +30,9 @@ from zoneinfo import ZoneInfo
 import polars as pl
 from dateutil.rrule import rrule, rrulestr
 
-from paano.errors import ConfigError, Conflict, ObjectMissing, Transient
+from paano.errors import ConfigError, ObjectMissing
 from storage.objects.store import StorageOptions, Store, open_store
-from storage.retry import patiently
+from storage.retry import on_condition
 from storage.window import Window
 
 COLUMNS = ("sensor", "group", "start", "end", "what", "reason", "repeat")
@@ -206,7 +206,7 @@ class Calendar:
                 store.put(name, tried[-1], if_match=etag, if_absent=etag is None)
             return changed
 
-        return patiently(once, (Conflict, Transient), attempts=50, first=0.02, longest=1.0)
+        return on_condition(once)
 
     @classmethod
     def _decoded(cls, data: bytes | None, url: str, zone: str) -> Calendar:

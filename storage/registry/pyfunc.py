@@ -22,7 +22,7 @@ from mlflow.pyfunc.model import PythonModel
 
 from paano import PaAno
 from paano.alarms.events import anomalous
-from paano.device import torch_threads
+from paano.device import compute_threads
 from storage.history.grid import Grid, to_grid
 from storage.window import Window
 
@@ -49,7 +49,7 @@ class ScoringModel(PythonModel):
         frame, channels = self._frame(model_input)
         values = _numbers(frame, channels)
         stamps = _stamps(frame)
-        with torch_threads(1):
+        with compute_threads(1):
             if stamps is None:
                 found, slots = self.model.detect(values), np.arange(len(values))
             else:

@@ -22,12 +22,12 @@ from typing import ClassVar, TypeVar
 import polars as pl
 import pyarrow as pa
 
-from paano.errors import ConfigError, Conflict, ObjectMissing, StorageError, Transient
+from paano.errors import ConfigError, ObjectMissing, StorageError
 from storage import parquet
 from storage.footer import DamagedFooter
 from storage.keys import date_prefix, shard_key, shard_of
 from storage.objects.store import Store
-from storage.retry import patiently
+from storage.retry import on_condition
 from storage.tables.layout import (
     MOST_SHARDS,
     NOTE,
@@ -248,8 +248,7 @@ class DayTable:
             return Written(key, rows.height, True)
 
         with _TURNS[hash((self.store.url, key)) % len(_TURNS)]:
-            # After a lost answer the next look shows whether it was written.
-            return patiently(once, (Conflict, Transient), attempts=50, first=0.02, longest=1.0)
+            return on_condition(once)
 
     def _get(self, key: str) -> tuple[bytes, str] | tuple[None, None]:
         try:

@@ -21,11 +21,11 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from datetime import date, timedelta
 
-from paano.errors import ConfigError, Conflict, ObjectMissing, StorageError, Transient
+from paano.errors import ConfigError, Conflict, ObjectMissing, StorageError
 from storage import parquet
 from storage.keys import date_prefix
 from storage.objects.store import Store
-from storage.retry import patiently
+from storage.retry import on_condition
 
 NOTE_DATE = date(1970, 1, 1)
 NOTE = f"{date_prefix(NOTE_DATE)}/store.parquet"
@@ -177,13 +177,7 @@ class Note:
         with self._lock:
             known = self.layout()
             if known is None or known.fixed is not None or any(known.on(day) is None for day in days):
-                patiently(
-                    lambda: self._extend(days, shards, exact),
-                    (Conflict, Transient),
-                    attempts=50,
-                    first=0.02,
-                    longest=1.0,
-                )
+                on_condition(lambda: self._extend(days, shards, exact))
             return self.on_all(days)
 
     def _extend(self, days: list[date], shards: int, exact: bool) -> None:

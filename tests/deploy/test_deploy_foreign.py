@@ -7,6 +7,7 @@ import os
 import subprocess
 import time
 import urllib.request
+from pathlib import Path
 
 import pytest
 
@@ -29,6 +30,18 @@ def {name}(fleet_file: str = ""):
 """
 
 
+def environment_of(folder: Path, address: str, fleet_file: Path) -> dict[str, str]:
+    """What a machine has set that sets up the fleet on the Prefect server at `address`."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("PREFECT_")}
+    return {
+        **kept,
+        "PATH": f"{BIN}:{os.environ['PATH']}",
+        "PREFECT_API_URL": address,
+        "PREFECT_HOME": str(folder / "home"),
+        "PAANO_FLEET_FILE": str(fleet_file),
+    }
+
+
 def test_a_worker_in_a_project_with_flows_of_its_own_runs_ours(tmp_path):
     project, fleet, mark = tmp_path / "project", tmp_path / "fleet", tmp_path / "taken"
     (project / "flows").mkdir(parents=True)
@@ -37,15 +50,8 @@ def test_a_worker_in_a_project_with_flows_of_its_own_runs_ours(tmp_path):
         (project / "flows" / f"{name}.py").write_text(THEIRS.format(mark=str(mark), name=name))
     fleet.mkdir()
     (fleet / "fleet.toml").write_text('[fleet]\nname = "plant"\n')
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("PREFECT_")}
     with prefect_server(tmp_path / "prefect") as address:
-        environment = {
-            **kept,
-            "PATH": f"{BIN}:{os.environ['PATH']}",
-            "PREFECT_API_URL": address,
-            "PREFECT_HOME": str(tmp_path / "home"),
-            "PAANO_FLEET_FILE": str(fleet / "fleet.toml"),
-        }
+        environment = environment_of(tmp_path, address, fleet / "fleet.toml")
         done = subprocess.run(
             ["sh", str(DEPLOY / "setup.sh")], cwd=project, env=environment, capture_output=True, text=True
         )
@@ -72,15 +78,8 @@ def test_a_worker_in_a_project_with_flows_of_its_own_runs_ours(tmp_path):
 
 def test_the_setup_schedules_the_end_of_quiet_hours_and_removes_it_with_them(tmp_path):
     file = tmp_path / "fleet.toml"
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("PREFECT_")}
     with prefect_server(tmp_path / "prefect") as address:
-        environment = {
-            **kept,
-            "PATH": f"{BIN}:{os.environ['PATH']}",
-            "PREFECT_API_URL": address,
-            "PREFECT_HOME": str(tmp_path / "home"),
-            "PAANO_FLEET_FILE": str(file),
-        }
+        environment = environment_of(tmp_path, address, file)
 
         def schedules(text: str) -> dict[str, list[tuple[str, str]]]:
             file.write_text(f'[fleet]\nname = "plant"\ntimezone = "Europe/Rome"\n{text}')

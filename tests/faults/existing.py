@@ -14,12 +14,18 @@ from tests.faults.tally import Tally
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def run_tests(tally: Tally, kind: str, *where: str, keyword: str = "", slow: bool = False) -> None:
-    """Run the tests in the files `where` (from the root, with `::name` if wanted) and count each of them."""
+def run_tests(
+    tally: Tally, kind: str, *where: str, keyword: str = "", slow: bool = False, at_once: int = 1
+) -> None:
+    """Run the tests in the files `where` (from the root, with `::name` if wanted) and count each of them.
+
+    `at_once`: how many run side by side, where they mostly wait.
+    """
     with tempfile.TemporaryDirectory(prefix="paano-faults-") as folder:
         report = Path(folder) / "report.xml"
         command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--junitxml={report}"]
         command += ["-k", keyword] * bool(keyword) + ["-m", "not slow"] * (not slow)
+        command += ["-n", str(at_once)] * (at_once > 1)
         done = subprocess.run(
             [*command, *where],
             cwd=ROOT,

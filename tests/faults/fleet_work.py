@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from flows.run.fleet import ABSENT, Fleet, absent_sensors, fix_shards, open_fleet
-from flows.run.outcome import Outcome, skipped
+from flows.run.fleet import Fleet, absent_outcomes, absent_sensors, fix_shards, open_fleet
+from flows.run.outcome import Outcome
 from flows.settings.fleet_file import Settings
 from flows.work.model.training import retrain_sensor
 from flows.work.night.night import score_days
@@ -131,8 +131,7 @@ def patiently_score(fleet: Fleet, *numbers: int, tries: int = 4) -> list[Outcome
             except Transient as error:
                 if attempt == tries - 1:
                     found += [Outcome(name, "failed", str(error)) for name in members]
-    absent = absent_sensors(fleet, fleet.registry.champions())
-    return found + [skipped(name, ABSENT) for name in absent]  # as the flow does
+    return found + absent_outcomes(absent_sensors(fleet, fleet.registry.champions()))  # as the flow does
 
 
 def join_days(fleet: Fleet) -> None:

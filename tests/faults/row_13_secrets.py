@@ -31,7 +31,11 @@ def run(tally: Tally, root: Path, short: bool) -> None:
     if not short:
         run_tests(tally, "tests of cleaning", "tests/storage/test_storage_secrets.py")
         run_tests(
-            tally, "failing commands, each also with --debug", "tests/flows/test_flows_secrets.py", slow=True
+            tally,
+            "failing commands, each also with --debug",
+            "tests/flows/test_flows_secrets.py",
+            slow=True,
+            at_once=4,
         )
 
 

@@ -5,14 +5,14 @@ import pytest
 import torch
 
 from paano.config import PaAnoConfig
-from paano.device import torch_threads
+from paano.device import compute_threads
 
 needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 
 
 @pytest.fixture(autouse=True)
 def one_thread():
-    with torch_threads(1):
+    with compute_threads(1):
         yield
 
 

@@ -6,21 +6,22 @@ import threading
 import numpy as np
 import pytest
 import torch
+from threadpoolctl import threadpool_info
 
 from paano import PaAno, PaAnoConfig
-from paano.device import data_device, in_slices, pick_device, torch_threads
+from paano.device import compute_threads, data_device, in_slices, pick_device
 from paano.errors import ConfigError
 from paano.network.train import train
 
 
-def test_torch_threads_are_put_back_after_nested_blocks_and_errors():
+def test_the_threads_of_torch_are_put_back_after_nested_blocks_and_errors():
     before = torch.get_num_threads()
-    with pytest.raises(RuntimeError), torch_threads(2), torch_threads(1):
+    with pytest.raises(RuntimeError), compute_threads(2), compute_threads(1):
         assert torch.get_num_threads() == 1
         raise RuntimeError
     assert torch.get_num_threads() == before
-    with torch_threads(2):
-        with torch_threads(3):
+    with compute_threads(2):
+        with compute_threads(3):
             assert torch.get_num_threads() == 3
         assert torch.get_num_threads() == 2
 
@@ -29,7 +30,7 @@ def test_a_block_that_ends_does_not_change_the_threads_of_one_beside_it():
     inside, leave, seen = threading.Event(), threading.Event(), []
 
     def beside():
-        with torch_threads(1):
+        with compute_threads(1):
             inside.set()
             leave.wait(10)
             seen.append(torch.get_num_threads())
@@ -37,15 +38,27 @@ def test_a_block_that_ends_does_not_change_the_threads_of_one_beside_it():
     thread = threading.Thread(target=beside)
     thread.start()
     inside.wait(10)
-    with torch_threads(1):
+    with compute_threads(1):
         pass
     leave.set()
     thread.join()
     assert seen == [1]
 
 
+def test_the_threads_of_numpy_are_limited_and_put_back_too():
+    def blas() -> set[int]:
+        return {one["num_threads"] for one in threadpool_info() if one["user_api"] == "blas"}
+
+    before = blas()
+    with compute_threads(2):
+        with compute_threads(1):
+            assert blas() == {1}
+        assert blas() == {2}
+    assert blas() == before
+
+
 def test_no_thread_at_all_is_refused():
-    with pytest.raises(ConfigError, match="at least 1"), torch_threads(0):
+    with pytest.raises(ConfigError, match="at least 1"), compute_threads(0):
         pass
 
 

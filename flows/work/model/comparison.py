@@ -13,7 +13,7 @@ from flows.work.model.review_test import recommend, run_review_test
 from flows.work.model.training import open_model
 from flows.work.model.training_history import SMALLEST_REVIEW, begun, hold_out
 from flows.work.model.verdict_test import objections
-from paano.device import torch_threads
+from paano.device import compute_threads
 from storage.registry.registry import Version
 from storage.window import Window
 
@@ -42,7 +42,7 @@ def compare(
     if former is not None and former.channels != model.channels:
         former = None  # the sensor got or lost channels: there is nothing to compare with
     seed = sensor_seed(settings.fleet.seed, sensor)
-    with torch_threads(settings.run.threads):
+    with compute_threads(settings.run.threads):
         test = dataclasses.replace(
             run_review_test(model, newest, settings, seed),
             objections=objections(model, model.facts, raw, said, settings),

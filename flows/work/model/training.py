@@ -29,7 +29,7 @@ from flows.work.model.training_history import (
 from flows.work.model.verdict_test import around, objections, rings
 from flows.work.model.version_facts import Kind, describe, facts_of, figures_of, recipe, review_tags, tags_of
 from paano import PaAno, PaAnoConfig
-from paano.device import pick_device, torch_threads
+from paano.device import compute_threads, pick_device
 from paano.errors import PaanoError
 from paano.facts import ModelFacts
 from paano.network.together import fit_together
@@ -42,7 +42,7 @@ from storage.window import Window
 def cold_start(fleet: Fleet, past: Reading) -> Version:
     """The first model of a sensor: a bank behind an encoder as it was drawn. It is champion at once."""
     config = sensor_config(fleet.settings_for(past.sensor), past.sensor).replace(iterations=0)
-    with torch_threads(fleet.settings.run.threads):
+    with compute_threads(fleet.settings.run.threads):
         model = PaAno(config, device=fleet.settings.run.device).fit(past.values)
     facts = facts_of(past, Kind.UNTRAINED, config)
     tags = tags_of(facts, config, recipe(Kind.UNTRAINED, past, config))
@@ -71,7 +71,7 @@ def retrain_sensor(fleet: Fleet, sensor: str, as_of: datetime, champion: Version
     candidate = prepare_training(fleet, sensor, as_of, champion, why)
     if isinstance(candidate, Outcome):
         return candidate
-    with torch_threads(fleet.settings.run.threads):
+    with compute_threads(fleet.settings.run.threads):
         model = PaAno(candidate.config, device=fleet.settings.run.device).fit(candidate.past.values)
     return offer(fleet, take_in(model, candidate), candidate)
 
@@ -111,7 +111,7 @@ def retrain_group(
 
     outcomes = {sensor: attempt(prepare_one, sensor, batch) for sensor in sensors}
     jobs = [(candidate.config, candidate.past.values) for candidate in ready.values()]
-    with torch_threads(fleet.settings.run.threads):
+    with compute_threads(fleet.settings.run.threads):
         models = dict(
             zip(ready, fit_together(jobs, str(pick_device(fleet.settings.run.device))), strict=True)
         )
@@ -169,7 +169,7 @@ def refresh_sensor(fleet: Fleet, sensor: str, as_of: datetime, champion: Version
     if done := find_recipe(fleet, sensor, mark):
         return settle_version(fleet, done, champion, "refresh")
     candidate = Candidate(model.config, past, newest, champion, Kind.REFRESHED, mark, "refresh", said, raw)
-    with torch_threads(settings.run.threads):
+    with compute_threads(settings.run.threads):
         if fresh:
             model.update(past.values)
         model = take_in(model, candidate)
@@ -187,7 +187,7 @@ def offer(fleet: Fleet, model: PaAno, candidate: Candidate) -> Outcome:
     goes_on = former.facts if former is not None and kind is Kind.REFRESHED else None
     facts = facts_of(candidate.past, kind, model.config, goes_on)
     seed = sensor_seed(settings.fleet.seed, sensor)
-    with torch_threads(settings.run.threads):
+    with compute_threads(settings.run.threads):
         test = run_review_test(model, newest, settings, seed)
         if candidate.whole is not None:
             against_words = objections(model, facts, candidate.whole, candidate.said, settings)

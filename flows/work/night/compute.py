@@ -24,7 +24,6 @@ from paano import Detection
 from paano.alarms.calibrate import Calibration
 from paano.alarms.events import anomalous
 from paano.alarms.settle import Settled
-from paano.device import torch_threads
 from paano.errors import HistoryError, PaanoError, RegistryUnavailable
 from paano.status import SCORED, Status
 from storage.duration import spell
@@ -150,8 +149,7 @@ def detect_rows(
     near = as_far_as_it_goes(reading.cut(champion.reach(window)), window)
     if near.rows:
         check_channels(champion, near)
-        with torch_threads(fleet.settings.run.threads):
-            found = champion.model.detect(near.values, origin=(near.start - EPOCH) // near.interval)
+        found = champion.model.detect(near.values, origin=(near.start - EPOCH) // near.interval)
     else:
         found = nothing(len(near))
     around = window.widen(champion.context, champion.context)

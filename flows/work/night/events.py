@@ -8,7 +8,7 @@ nothing. Days that an event may reach to are read once for all sensors that ask.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
 
@@ -23,7 +23,6 @@ from flows.work.night.models import Models
 from paano.alarms.events import Event
 from paano.alarms.explain import explain, reach
 from paano.alarms.settle import ScoredRows, Settled, carry_over, settle
-from paano.device import torch_threads
 from storage.tables.events import EVENT_SCHEMA
 from storage.window import Window
 
@@ -140,8 +139,7 @@ def update_events(
             # what is known around a peak that was just computed may be more than when it was explained
             anew=lambda event: written.span.contains(event.peak),
         )
-        with torch_threads(fleet.settings.run.threads):
-            answers = {event.event_id: explained(scored[sensor], models, event) for event in unexplained}
+        answers = {event.event_id: explained(scored[sensor], models, event) for event in unexplained}
         found[sensor] = [answers.get(event.event_id, event) for event in events]
         tonight = [event.severity for event in found[sensor] if window.contains(event.end)]
         return ok(sensor, events=len(tonight), severity=round(max(tonight, default=0.0), 2))
@@ -149,14 +147,16 @@ def update_events(
     outcomes = counted | {sensor: attempt(settle_one, sensor, batch) for sensor in noisy}
     if not settled:
         return outcomes
-    span = Window(
-        min(part.start for part in settled.values()),
-        max(part.end for part in settled.values()) + MICROSECOND,
-    )
+    span = settled_span(settled.values())
     before = fleet.events.read_many(list(settled), span)
     outcomes |= {sensor: attempt(explain_one, sensor, batch) for sensor in settled}
     commit_events(fleet, span, before, {sensor: settled[sensor] for sensor in found}, found)
     return outcomes
+
+
+def settled_span(settled: Collection[Settled]) -> Window:
+    """The time in which events were settled."""
+    return Window(min(part.start for part in settled), max(part.end for part in settled) + MICROSECOND)
 
 
 def commit_events(

@@ -86,17 +86,16 @@ def remember(
     `quiet` has the figures of sensors that need not be computed again while their inputs are the same.
     """
     rows = [
-        {
-            "sensor": sensor,
-            "ts": day.start,
-            "end": day.end,
-            "objects": one.marks[day.start.isoformat()],
-            "digest": one.digests[day.start.isoformat()],
-            "interval": one.interval,
-            "channels": list(one.channels),
-            "inputs": one.inputs if sensor in quiet else None,
-            "figures": json.dumps(quiet[sensor], sort_keys=True) if one.inputs and sensor in quiet else None,
-        }
+        _row(
+            sensor,
+            day,
+            one.marks[day.start.isoformat()],
+            one.digests[day.start.isoformat()],
+            interval=one.interval,
+            channels=list(one.channels),
+            inputs=one.inputs if sensor in quiet else None,
+            figures=json.dumps(quiet[sensor], sort_keys=True) if one.inputs and sensor in quiet else None,
+        )
         for sensor, one in scored.items()
         for day in days
         if day.start.isoformat() in one.marks and day.start.isoformat() in one.digests
@@ -107,6 +106,12 @@ def remember(
         for day in days:
             some = frame.filter(pl.col("ts") == day.start)
             open_reads(fleet).update(some, Window(day.start, day.end), some["sensor"].to_list())
+
+
+def _row(sensor: str, day: Window, objects: str, digest: str, **more: object) -> dict[str, object]:
+    """A row of the table of reads; what is not given is null."""
+    known = {"sensor": sensor, "ts": day.start, "end": day.end, "objects": objects, "digest": digest}
+    return {**dict.fromkeys(READ_SCHEMA), **known, **more}
 
 
 def remember_failed(fleet: Fleet, days: Sequence[Window], sensors: Sequence[str]) -> None:
@@ -121,18 +126,8 @@ def remember_failed(fleet: Fleet, days: Sequence[Window], sensors: Sequence[str]
     marks = marks_of(fleet, dict.fromkeys(sensors, wide))
     for day, listed in zip(days, wide, strict=True):
         read = table.read_many(sensors, day, ["sensor", "digest"]).filter(pl.col("digest") != UNREAD)
-        rows: list[dict[str, object]] = [
-            {
-                "sensor": sensor,
-                "ts": day.start,
-                "end": day.end,
-                "objects": marks.get((sensor, listed), ""),
-                "digest": UNREAD,
-                "interval": timedelta(0),
-                "channels": [],
-                "inputs": None,
-                "figures": None,
-            }
+        rows = [
+            _row(sensor, day, marks.get((sensor, listed), ""), UNREAD, interval=timedelta(0), channels=[])
             for sensor in sorted({*sensors}.difference(read["sensor"]))
         ]
         if rows:

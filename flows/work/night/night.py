@@ -14,11 +14,12 @@ changes no object.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import date, datetime
-from typing import TypeVar, cast
+from typing import Concatenate, ParamSpec, TypeVar, cast
 
 import polars as pl
 
@@ -36,6 +37,7 @@ from flows.work.night.rows import KEY, NewRows, frame_of, merge_rows
 from flows.work.night.silence import update_silence
 from flows.work.night.stuck import update_stuck, with_stuck
 from flows.work.night.unchanged import Inputs, inputs_of, is_quiet, unchanged
+from paano.device import compute_threads
 from paano.errors import PaanoError, Transient
 from paano.status import Status
 from storage.registry.registry import Version
@@ -50,6 +52,7 @@ GREATEST = ("severity", "highest")
 
 A = TypeVar("A")
 B = TypeVar("B")
+P = ParamSpec("P")
 
 
 def score_days(
@@ -89,6 +92,18 @@ def score_days(
     return [total.get(sensor) or skipped(sensor, DONE) for sensor in sensors]
 
 
+def with_threads(work: Callable[Concatenate[Fleet, P], A]) -> Callable[Concatenate[Fleet, P], A]:
+    """`work` on a fleet, with as many threads as its settings say: once for a batch, not for each sensor."""
+
+    @functools.wraps(work)
+    def limited(fleet: Fleet, /, *arguments: P.args, **named: P.kwargs) -> A:
+        with compute_threads(fleet.settings.run.threads):
+            return work(fleet, *arguments, **named)
+
+    return limited
+
+
+@with_threads
 def compute(
     fleet: Fleet,
     days: Sequence[Window],
@@ -144,6 +159,7 @@ def loaded_ahead(load: Callable[[A], B], items: Iterable[A]) -> Iterator[B]:
 # -- commit --------------------------------------------------------------------------------------------------
 
 
+@with_threads
 def commit(
     fleet: Fleet,
     days: Sequence[Window],

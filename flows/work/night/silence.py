@@ -14,9 +14,9 @@ import numpy as np
 import polars as pl
 
 from flows.run.fleet import Fleet
-from flows.work.known_periods import muted_stretches
+from flows.work.known_periods import muted_of
 from flows.work.night.compute import Scored
-from flows.work.night.events import MICROSECOND, StoredRows, Written, commit_events
+from flows.work.night.events import StoredRows, Written, commit_events, settled_span
 from paano.alarms.events import Event
 from paano.alarms.settle import ScoredRows, Settled, settle, without_short
 from paano.status import Status
@@ -35,17 +35,14 @@ def update_silence(fleet: Fleet, written: Written, scored: Mapping[str, Scored])
             continue
         interval, limit = one.interval, fleet.settings_for(sensor).alarms.silent
         read = _reader(fleet, sensor, stored)
-        changed = _as_silence(stored.changed(sensor), _muted(fleet, sensor, written.span))
+        changed = _as_silence(stored.changed(sensor), muted_of(fleet, sensor, written.span))
         if limit and len(changed):
             longest = max(one.rule.longest, 2 * limit)
             part = settle(changed, read, sensor=sensor, merge=0, interval=interval, longest=longest)
             settled[sensor] = without_short(part, -(-limit // interval), interval, read)
     if not settled:
         return
-    span = Window(
-        min(part.start for part in settled.values()),
-        max(part.end for part in settled.values()) + MICROSECOND,
-    )
+    span = settled_span(settled.values())
     before = fleet.events.read_many(list(settled), span)
     found = {sensor: [_event(event) for event in part.events] for sensor, part in settled.items()}
     commit_events(fleet, span, before, settled, found, rule=SILENT)
@@ -66,13 +63,9 @@ def _candidates(fleet: Fleet, written: Written, scored: Mapping[str, Scored]) ->
 def _reader(fleet: Fleet, sensor: str, stored: StoredRows):  # type: ignore[no-untyped-def]  # as settle asks
     def read(start: datetime, end: datetime) -> ScoredRows:
         window = Window(start, end)
-        return _as_silence(stored.read(sensor, window), _muted(fleet, sensor, window))
+        return _as_silence(stored.read(sensor, window), muted_of(fleet, sensor, window))
 
     return read
-
-
-def _muted(fleet: Fleet, sensor: str, window: Window) -> Sequence[Window]:
-    return muted_stretches(fleet, [sensor], window).get(sensor, [])
 
 
 def _as_silence(rows: ScoredRows, muted: Sequence[Window]) -> ScoredRows:

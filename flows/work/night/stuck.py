@@ -19,9 +19,9 @@ import polars as pl
 
 from flows.run.fleet import Fleet
 from flows.work.alarm_rule import stuck_rows
-from flows.work.known_periods import muted_stretches
+from flows.work.known_periods import muted_of
 from flows.work.night.compute import Scored
-from flows.work.night.events import MICROSECOND, replace_events, without_settled
+from flows.work.night.events import replace_events, settled_span, without_settled
 from flows.work.night.load import Champion
 from flows.work.night.rows import as_stamp
 from paano.alarms.events import Event, event_id
@@ -95,7 +95,7 @@ def _settled(
     known = stored.filter((pl.col("sensor") == one.sensor) & (pl.col("end") >= near.start))
     if not long and known.is_empty():
         return None
-    rows = _rows(near, flags[offset : offset + len(near)], _muted(fleet, one.sensor, around))
+    rows = _rows(near, flags[offset : offset + len(near)], muted_of(fleet, one.sensor, around))
 
     def read(start: datetime, end: datetime) -> ScoredRows:
         return read_rows(fleet, champion, channel, Window(start, end))
@@ -122,7 +122,7 @@ def read_rows(fleet: Fleet, champion: Champion, channel: str, window: Window) ->
     flags = _repeating(wide, channel, champion)
     inside = (wide.ts >= as_stamp(window.start)) & (wide.ts < as_stamp(window.end))
     cut = wide.cut(window)
-    return _rows(cut, flags[inside], _muted(fleet, sensor, window))
+    return _rows(cut, flags[inside], muted_of(fleet, sensor, window))
 
 
 def _rows(reading: Reading, flags: np.ndarray, muted: Sequence[Window]) -> ScoredRows:
@@ -133,10 +133,6 @@ def _rows(reading: Reading, flags: np.ndarray, muted: Sequence[Window]) -> Score
     return ScoredRows(
         ts, score, np.full(many, str(Status.OK)), np.full(many, 0.5, np.float32), np.zeros(many, np.int64)
     )
-
-
-def _muted(fleet: Fleet, sensor: str, window: Window) -> Sequence[Window]:
-    return muted_stretches(fleet, [sensor], window).get(sensor, [])
 
 
 def _event(event: Event, channel: str) -> Event:
@@ -158,8 +154,7 @@ def update_stuck(fleet: Fleet, scored: Mapping[str, Scored]) -> None:
     settled = {sensor: one.stuck for sensor, one in scored.items() if one.stuck}
     if not settled:
         return
-    parts = [part for some in settled.values() for part in some.values()]
-    span = Window(min(part.start for part in parts), max(part.end for part in parts) + MICROSECOND)
+    span = settled_span([part for some in settled.values() for part in some.values()])
     before = fleet.events.read_many(list(settled), span)
     kept = before
     for channel in sorted({channel for some in settled.values() for channel in some}):

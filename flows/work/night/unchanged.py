@@ -22,7 +22,7 @@ import polars as pl
 
 from flows.run.fleet import Fleet, catalog_row
 from flows.run.outcome import Figures, Outcome, State, ok
-from flows.work.known_periods import muted_stretches
+from flows.work.known_periods import muted_of
 from flows.work.night.late_data import marks_of, open_reads
 from flows.work.night.load import Champion, Need, expected_need
 from storage.registry.registry import Version
@@ -58,7 +58,7 @@ def inputs_of(
             continue
         version, row = versions[sensor], catalog_row(fleet.settings, fleet.history, sensor)
         parts = [common, marks[sensor, window], version.digest, version.version, own.alarms, row]
-        muted = muted_stretches(fleet, [sensor], window).get(sensor, [])
+        muted = muted_of(fleet, sensor, window)
         text = "\0".join(str(part) for part in [*parts, *muted])
         found[sensor] = Inputs(hashlib.sha256(text.encode()).hexdigest()[:32], needs[sensor])
     return found
