@@ -8,7 +8,7 @@ from typing import Any
 from prefect import flow, task
 
 from flows.run.days import day_before_now
-from flows.run.fanout import BACK_OFF, is_transient, load_settings
+from flows.run.fanout import load_settings, patient
 from flows.run.fleet import open_fleet
 from flows.settings.fleet_file import Settings
 from storage.registry.sweep import SHARE
@@ -18,7 +18,7 @@ from storage.tables import compaction as stores
 CLOSED = timedelta(days=7)  # younger days may still be rewritten night by night
 
 
-@task(name="compact", retries=3, retry_delay_seconds=BACK_OFF, retry_condition_fn=is_transient)
+@task(name="compact")
 @without_secrets
 def compact_stores(settings: Settings, today: date, dry_run: bool) -> dict[str, Any]:
     """Join the small objects of closed days; remove days older than scores.keep, if that is set."""
@@ -33,7 +33,7 @@ def compact_stores(settings: Settings, today: date, dry_run: bool) -> dict[str, 
     return done
 
 
-@task(name="sweep", retries=3, retry_delay_seconds=BACK_OFF, retry_condition_fn=is_transient)
+@task(name="sweep")
 @without_secrets
 def sweep_models(
     settings: Settings, dry_run: bool, share: float = SHARE, claim: bool = False
@@ -62,5 +62,6 @@ def housekeeping(
     """Compact and sweep, as of `today` (by default now)."""
     settings = load_settings(fleet_file)
     day = date.fromisoformat(today) if today else day_before_now(settings) + timedelta(days=1)
-    done = compact_stores(settings, day, dry_run) if compact else {}
-    return {**done, **(sweep_models(settings, dry_run, share, claim) if sweep else {})}
+    done = patient(compact_stores, settings)(settings, day, dry_run) if compact else {}
+    swept = patient(sweep_models, settings)(settings, dry_run, share, claim) if sweep else {}
+    return {**done, **swept}

@@ -8,12 +8,12 @@ from typing import Any
 from prefect import flow, task
 
 from flows.messages.send import deliver_waiting
-from flows.run.fanout import BACK_OFF, is_transient, load_settings
+from flows.run.fanout import load_settings, patient
 from flows.settings.fleet_file import Settings
 from storage.secrets import without_secrets
 
 
-@task(name="send", retries=3, retry_delay_seconds=BACK_OFF, retry_condition_fn=is_transient)
+@task(name="send")
 @without_secrets
 def send_waiting(settings: Settings, now: datetime) -> dict[str, Any]:
     """How many messages went out, and a note for each target that is down: the next run tries it again."""
@@ -26,4 +26,5 @@ def send_waiting(settings: Settings, now: datetime) -> dict[str, Any]:
 def notify(fleet_file: str = "", now: str = "") -> dict[str, Any]:
     """Send what waits as of `now` (by default this moment)."""
     moment = datetime.fromisoformat(now) if now else datetime.now(UTC)
-    return send_waiting(load_settings(fleet_file), moment)
+    settings = load_settings(fleet_file)
+    return patient(send_waiting, settings)(settings, moment)

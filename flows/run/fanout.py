@@ -11,9 +11,10 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, cast
+from typing import Any, ParamSpec, TypeVar, cast
 from uuid import UUID
 
+from prefect import Task
 from prefect.artifacts import create_progress_artifact, update_progress_artifact
 from prefect.runtime import flow_run
 
@@ -32,6 +33,8 @@ logging.getLogger("prefect.task_runs").addFilter(
 
 BACK_OFF = [5.0, 30.0, 120.0]  # seconds before each further try; the last one repeats
 
+P = ParamSpec("P")
+T = TypeVar("T")
 Watcher = Callable[[str, int, int], None]
 _watchers: list[Watcher] = []
 
@@ -76,6 +79,16 @@ def is_transient(_task: Any, _run: Any, state: Any) -> bool:
     return False
 
 
+def patient(task: Task[P, T], settings: Settings) -> Task[P, T]:
+    """`task`, tried again while a store is away: `run.retries` times."""
+    tries = settings.run.retries
+    return task.with_options(
+        retries=tries,
+        retry_delay_seconds=(BACK_OFF + [BACK_OFF[-1]] * tries)[: max(1, tries)],
+        retry_condition_fn=is_transient,
+    )
+
+
 def fan_out(
     what: str,
     task: Batches,
@@ -93,12 +106,7 @@ def fan_out(
     `gpus` is the share of a GPU that a batch asks for, `workers` how many run at once.
     """
     run = settings.run
-    task = task.with_options(
-        retries=run.retries,
-        retry_delay_seconds=(BACK_OFF + [BACK_OFF[-1]] * run.retries)[: max(1, run.retries)],
-        retry_condition_fn=is_transient,
-        timeout_seconds=run.time_limit.total_seconds(),
-    )
+    task = patient(task, settings).with_options(timeout_seconds=run.time_limit.total_seconds())
     plain = settings.to_dict()
     gathered: dict[int, list[Any]] = {}
     progress = Progress(settings.fleet.name, what, sum(len(batch.sensors) for batch in batches))

@@ -149,7 +149,12 @@ class RunSettings(Section):
     max_tasks: int = Field(500, ge=1, le=2000, description="most task runs of one flow run")
     tolerated_failures: Share = Field(0.05, description="share of failed sensors that a run survives")
     time_limit: Duration = Field(timedelta(hours=1), description="a batch that takes longer is given up")
-    retries: int = Field(3, ge=0, le=20, description="how often a batch is tried again when a store is away")
+    retries: int = Field(
+        3,
+        ge=0,
+        le=20,
+        description="how often a batch or a housekeeping step is tried again when a store is away",
+    )
     catch_up: Duration = Field(
         timedelta(days=3), description="the nightly run also scores days missed within this time before it"
     )

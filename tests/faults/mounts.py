@@ -20,8 +20,11 @@ def _check(code: int) -> None:
         raise OSError(number, os.strerror(number))
 
 
-def small_disk(folder: Path, size: int) -> None:
-    """Mount `size` bytes at `folder`, seen by this process only. OSError where that is not allowed."""
+def small_disk(folder: Path, size: int, files: int = 100_000) -> None:
+    """Mount room for `size` bytes and so many `files` at `folder`, seen by this process only.
+
+    OSError where that is not allowed.
+    """
     libc, user, group = _libc(), os.geteuid(), os.getegid()
     folder.mkdir(parents=True, exist_ok=True)
     _check(libc.unshare(_NEW_MOUNTS if user == 0 else _NEW_MOUNTS | _NEW_USER))
@@ -30,7 +33,7 @@ def small_disk(folder: Path, size: int) -> None:
         Path("/proc/self/uid_map").write_text(f"0 {user} 1")
         Path("/proc/self/gid_map").write_text(f"0 {group} 1")
     _check(libc.mount(b"none", b"/", None, _RECURSIVE | _PRIVATE, None))
-    _check(libc.mount(b"tmpfs", str(folder).encode(), b"tmpfs", 0, f"size={size}".encode()))
+    _check(libc.mount(b"tmpfs", str(folder).encode(), b"tmpfs", 0, f"size={size},nr_inodes={files}".encode()))
 
 
 def read_only(folder: Path, on: bool) -> None:

@@ -11,6 +11,7 @@ import sys
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,7 @@ PARAGRAPH = 12  # lines
 LEASE = 30  # seconds that the server keeps the slot of a run whose process is gone; 300 unless it is told
 MAIN = [sys.executable, "-c", "from flows.cli.app import main; main()"]
 BIN = Path(sys.executable).parent
+AT_ONCE = 3  # runs, each with a server of its own
 ENDED = ("COMPLETED", "FAILED", "CRASHED")
 
 
@@ -54,7 +56,7 @@ def environment(home: Path, address: str) -> dict[str, str]:
 def server(home: Path, port: int) -> Iterator[None]:
     """A Prefect server on `port`; gone at the end of the block."""
     command = [str(BIN / "prefect"), "server", "start", "--port", str(port)]
-    with running("Prefect", command, home.parent / "prefect.log", environment(home, ""), hard=True) as over:
+    with running("Prefect", command, home / "server.log", environment(home, ""), hard=True) as over:
 
         def ready() -> bool:
             try:
@@ -65,6 +67,18 @@ def server(home: Path, port: int) -> Iterator[None]:
 
         wait_for("Prefect", ready, over, WHOLE)
         yield
+
+
+def first_home(root: Path) -> None:
+    """The database of a new server: making it takes longer than most of what is tried here."""
+    (root / "home-first").mkdir()
+    with server(root / "home-first", free_port()):
+        pass
+
+
+def new_home(root: Path, name: str) -> Path:
+    """A folder for a server, with a new database."""
+    return Path(shutil.copytree(root / "home-first", root / f"home-{name}"))
 
 
 def ask(address: str, what: str, body: dict[str, Any] | None = None) -> Any:
@@ -155,34 +169,36 @@ def at_start(tally: Tally, root: Path, wanted: dict[str, str]) -> None:
         rerun_equals(folder, wanted)
 
 
-def meanwhile(tally: Tally, root: Path, wanted: dict[str, str]) -> None:
-    """The server is killed under a run: for good, and with another in its place."""
-    cases = [("for good", None), ("for 60 s", 60), ("and was restarted at once", 0)]
-    for number, ((name, back), moment) in enumerate((c, m) for c in cases for m in list(MOMENTS)[:2]):
-        folder, port, home = copy(root, f"away-{number}"), free_port(), root / f"home-{number}"
-        address = f"http://127.0.0.1:{port}/api"
-        home.mkdir()
-        with tally.trial("runs whose API went away", f"{name}, {moment}"):
-            with server(home, port):
-                run = started_until(moment, folder, home, address)
-            if back is None:
-                code, said = ended(run)
-            else:
-                time.sleep(back)
-                with server(home, port):
-                    code, said = ended(run)
-            tally.notes.append(f"API away {name}, {moment}: the command ended with {code}")
-            if code:
-                assert said.strip(), "it failed and said nothing"
-                assert len(said.splitlines()) <= PARAGRAPH, f"more than a paragraph: {said[-1500:]}"
-            rerun_equals(folder, wanted)
+def meanwhile(root: Path, wanted: dict[str, str], back: int | None, moment: str) -> int:
+    """The server is killed at this moment of a run, and after `back` seconds (None: never) there is another.
+
+    How the command ended.
+    """
+    name = f"away-{back}-{moment.split()[-1]}"
+    folder, port, home = copy(root, name), free_port(), new_home(root, name)
+    address = f"http://127.0.0.1:{port}/api"
+    with server(home, port):
+        run = started_until(moment, folder, home, address)
+    if back is None:
+        code, said = ended(run)
+    else:
+        time.sleep(back)
+        with server(home, port):
+            code, said = ended(run)
+    if code:
+        assert said.strip(), "it failed and said nothing"
+        assert len(said.splitlines()) <= PARAGRAPH, f"more than a paragraph: {said[-1500:]}"
+    rerun_equals(folder, wanted)
+    return code
+
+
+AWAY = {"for good": None, "for 60 s": 60, "and was restarted at once": 0}
 
 
 def killed(tally: Tally, root: Path, wanted: dict[str, str]) -> None:
     """The process of a run is killed; the next one goes on."""
-    port, home = free_port(), root / "home-killed"
+    port, home = free_port(), new_home(root, "killed")
     address = f"http://127.0.0.1:{port}/api"
-    home.mkdir()
     with server(home, port):
         for number, moment in enumerate(MOMENTS):
             folder = copy(root, f"killed-{number}")
@@ -232,9 +248,21 @@ def run(tally: Tally, root: Path, short: bool) -> None:
     in_process(score_night, str(folder))
     wanted = fleet_work.objects(folder)
     at_start(tally, root, wanted)
-    if not short:
-        killed(tally, root, wanted)
-        meanwhile(tally, root, wanted)
+    if short:
+        return
+    first_home(root)
+
+    def away(name: str, moment: str) -> None:
+        with tally.trial("runs whose API went away", f"{name}, {moment}"):
+            code = meanwhile(root, wanted, AWAY[name], moment)
+            tally.notes.append(f"API away {name}, {moment}: the command ended with {code}")
+
+    with ThreadPoolExecutor(AT_ONCE) as pool:  # they mostly wait
+        cases = [pool.submit(away, name, moment) for name in AWAY for moment in list(MOMENTS)[:2]]
+        cases.append(pool.submit(killed, tally, root, wanted))
+    for case in cases:
+        case.result()
+    tally.notes.sort()
 
 
 ROW = Row(

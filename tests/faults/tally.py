@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -11,6 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 THOROUGH = "PAANO_FAULTS_THOROUGH"  # set by --thorough
+
+_counting = threading.Lock()  # trials of a row may run side by side
 
 
 def thorough() -> bool:
@@ -72,9 +75,10 @@ class Tally:
         self._add(kind, count)
 
     def _add(self, kind: str, count: int, lost: int = 0) -> None:
-        self.tried += count
-        self.lost += lost
-        self.counted[kind] = self.counted.get(kind, 0) + count
+        with _counting:
+            self.tried += count
+            self.lost += lost
+            self.counted[kind] = self.counted.get(kind, 0) + count
 
     @property
     def what(self) -> str:

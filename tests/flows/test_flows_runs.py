@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import time
 from datetime import date, timedelta
 
 import fleets
@@ -22,7 +23,7 @@ from flows.run.fleet import open_fleet
 from flows.run.names import artifact_key
 from flows.run.outcome import Outcome, ok
 from flows.run.plan import plan_sensors
-from paano.errors import ConfigError, RunFailed, StorageUnavailable
+from paano.errors import ConfigError, RegistryUnavailable, RunFailed, StorageUnavailable
 from tests.storage import old_store
 
 pytestmark = pytest.mark.usefixtures("prefect")
@@ -265,3 +266,15 @@ def test_outcomes_kept_by_the_version_before_still_count_until_a_sensor_is_run_a
     assert last_outcomes(made.settings, day) == {"failed": 2, "skipped": 1}
     score(fleet_file=file, day=day.isoformat(), sensors=["s01"])
     assert last_outcomes(made.settings, day) == {"failed": 1, "skipped": 1, "ok": 1}
+
+
+def test_housekeeping_is_tried_again_as_often_as_the_fleet_file_says(tmp_path, monkeypatch):
+    from flows.housekeeping import housekeeping
+
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+    away = {"tracking_uri": "http://127.0.0.1:9"}
+    settings = fleets.settings_of(tmp_path, registry=away, run={"retries": 0})
+    began = time.monotonic()
+    with pytest.raises(RegistryUnavailable):
+        housekeeping(fleet_file=fleets.write_fleet_file(settings), compact=False)
+    assert time.monotonic() - began < 30, "it waited for another try"
