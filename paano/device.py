@@ -101,6 +101,17 @@ def keep_freed_memory() -> None:
         mallopt(_M_TRIM_THRESHOLD, FREED_BYTES)
 
 
+def give_back_memory() -> None:
+    """Give what this process has freed back to the system: after a training, whose peak is the process's.
+
+    What was kept lies in pieces between what is in use, and a process that trains again and again would grow
+    by such pieces.
+    """
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
+    if trim is not None:
+        trim(0)
+
+
 def mixed(device: torch.device, precision: str) -> AbstractContextManager[object]:
     """float16 autocast on CUDA when `precision` is `mixed`; elsewhere nothing."""
     if device.type == "cuda" and precision == "mixed":

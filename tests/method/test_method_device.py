@@ -1,7 +1,9 @@
 """Where a model runs."""
 
+import os
 import platform
 import threading
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,7 +11,14 @@ import torch
 from threadpoolctl import threadpool_info
 
 from paano import PaAno, PaAnoConfig
-from paano.device import compute_threads, data_device, in_slices, pick_device
+from paano.device import (
+    compute_threads,
+    data_device,
+    give_back_memory,
+    in_slices,
+    keep_freed_memory,
+    pick_device,
+)
 from paano.errors import ConfigError
 from paano.network.train import train
 
@@ -96,3 +105,19 @@ def test_training_on_a_cpu_takes_its_memory_from_the_system_once_and_not_in_ever
     pages_per_iteration()
     # The outputs of one iteration are about 7,000 pages of 4 kB.
     assert min(pages_per_iteration() for _ in range(2)) < 700
+
+
+def test_what_was_freed_between_what_is_in_use_is_given_back():
+    if platform.libc_ver()[0] != "glibc":
+        pytest.skip("only glibc can be told to give memory back")
+
+    def resident() -> int:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+    keep_freed_memory()
+    blocks = [torch.ones(25_000) for _ in range(1_000)]  # 100 MB
+    held = blocks[::10]
+    del blocks
+    before = resident()
+    give_back_memory()
+    assert before - resident() > 60e6 and len(held) == 100

@@ -29,7 +29,7 @@ from flows.work.model.training_history import (
 from flows.work.model.verdict_test import around, objections, rings
 from flows.work.model.version_facts import Kind, describe, facts_of, figures_of, recipe, review_tags, tags_of
 from paano import PaAno, PaAnoConfig
-from paano.device import compute_threads, pick_device
+from paano.device import compute_threads, give_back_memory, pick_device
 from paano.errors import PaanoError
 from paano.facts import ModelFacts
 from paano.network.together import fit_together
@@ -73,7 +73,9 @@ def retrain_sensor(fleet: Fleet, sensor: str, as_of: datetime, champion: Version
         return candidate
     with compute_threads(fleet.settings.run.threads):
         model = PaAno(candidate.config, device=fleet.settings.run.device).fit(candidate.past.values)
-    return offer(fleet, take_in(model, candidate), candidate)
+    outcome = offer(fleet, take_in(model, candidate), candidate)
+    give_back_memory()
+    return outcome
 
 
 def take_in(model: PaAno, candidate: Candidate) -> PaAno:
@@ -116,6 +118,7 @@ def retrain_group(
             zip(ready, fit_together(jobs, str(pick_device(fleet.settings.run.device))), strict=True)
         )
     outcomes |= {sensor: attempt(offer_one, sensor, batch) for sensor in ready}
+    give_back_memory()
     return list(outcomes.values())
 
 
