@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import date
-
 from prefect import flow
 
 from flows.run.after import after_nights, tell_failure
@@ -15,7 +13,7 @@ from flows.run.report import Report, finish
 from flows.work.night.days import refuse_after_the_data
 from paano.errors import ConfigError
 from storage.secrets import without_secrets
-from storage.window import Window
+from storage.window import Window, read_day
 
 
 @flow(name="backfill", flow_run_name=run_name, on_failure=[tell_failure], on_crashed=[tell_failure])
@@ -37,7 +35,7 @@ def backfill(
         RunFailed: more sensors failed than run.tolerated_failures allows.
     """
     settings = load_settings(fleet_file)
-    begin, end = date.fromisoformat(first), date.fromisoformat(last)
+    begin, end = read_day(first), read_day(last)
     if end < begin:
         raise ConfigError(f"the last day {end} is before the first, {begin}; exchange --first and --last")
     days = days_from(begin, end)

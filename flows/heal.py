@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import date
-
 from prefect import flow
 
 from flows.run.after import after_nights, tell_failure
@@ -16,7 +14,7 @@ from flows.run.report import Report, finish
 from flows.work.night.night import add
 from paano.errors import ConfigError
 from storage.secrets import without_secrets
-from storage.window import Window
+from storage.window import Window, read_day
 
 
 @flow(name="heal", flow_run_name=run_name, on_failure=[tell_failure], on_crashed=[tell_failure])
@@ -29,7 +27,7 @@ def heal(fleet_file: str = "", day: str = "", sensors: list[str] | None = None) 
         RunFailed: more sensors failed than run.tolerated_failures allows.
     """
     settings = load_settings(fleet_file)
-    last = date.fromisoformat(day) if day else day_before_now(settings)
+    last = read_day(day) if day else day_before_now(settings)
     fleet = run_fleet(settings)
     names = choose_sensors(fleet, sensors)
     champions = fleet.registry.champions(names)

@@ -14,6 +14,7 @@ from flows.settings.fleet_file import Settings
 from storage.registry.sweep import SHARE
 from storage.secrets import without_secrets
 from storage.tables import compaction as stores
+from storage.window import read_day
 
 CLOSED = timedelta(days=7)  # younger days may still be rewritten night by night
 
@@ -61,7 +62,7 @@ def housekeeping(
 ) -> dict[str, Any]:
     """Compact and sweep, as of `today` (by default now)."""
     settings = load_settings(fleet_file)
-    day = date.fromisoformat(today) if today else day_before_now(settings) + timedelta(days=1)
+    day = read_day(today) if today else day_before_now(settings) + timedelta(days=1)
     done = patient(compact_stores, settings)(settings, day, dry_run) if compact else {}
     swept = patient(sweep_models, settings)(settings, dry_run, share, claim) if sweep else {}
     return {**done, **swept}

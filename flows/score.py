@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import date
-
 from prefect import flow
 
 from flows.run.after import after_nights, tell_failure
@@ -15,7 +13,7 @@ from flows.run.nights import score_fleet
 from flows.run.report import Report, finish
 from flows.work.night.days import refuse_after_the_data
 from storage.secrets import without_secrets
-from storage.window import Window
+from storage.window import Window, read_day
 
 
 @flow(name="score", flow_run_name=run_name, on_failure=[tell_failure], on_crashed=[tell_failure])
@@ -30,7 +28,7 @@ def score(fleet_file: str = "", day: str = "", sensors: list[str] | None = None)
         RunFailed: more sensors failed than run.tolerated_failures allows.
     """
     settings = load_settings(fleet_file)
-    night = date.fromisoformat(day) if day else day_before_now(settings)
+    night = read_day(day) if day else day_before_now(settings)
     fleet = run_fleet(settings)
     names = choose_sensors(fleet, sensors)
     champions = fleet.registry.champions(names if sensors else None)

@@ -10,6 +10,19 @@ from datetime import UTC, date, datetime, timedelta
 
 from paano.errors import ConfigError
 
+YEARS = range(1000, 9001)  # beyond them there may be no day before or after a day
+
+
+def read_day(text: str) -> date:
+    """The day that a person wrote; ConfigError for anything else."""
+    try:
+        day = date.fromisoformat(text)
+    except ValueError:
+        raise ConfigError(f"{text!r} is not a day; write YYYY-MM-DD") from None
+    if day.year not in YEARS:
+        raise ConfigError(f"{text!r} is not a day of the years {YEARS[0]} to {YEARS[-1]}")
+    return day
+
 
 @dataclass(frozen=True, order=True)
 class Window:

@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import date, datetime
+from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -17,6 +17,7 @@ from typer.core import TyperGroup
 from flows.pages.escape import json_line, one_line, plain
 from paano.errors import ConfigError, PaanoError, RunFailed, UnknownSensor
 from storage.secrets import clean
+from storage.window import read_day
 
 if TYPE_CHECKING:
     from rich.progress import TaskID
@@ -172,18 +173,19 @@ def _cell(value: Any) -> str:
 
 def parse_day(text: str) -> str:
     """An ISO date as given, or empty; ConfigError for anything else."""
-    try:
-        return date.fromisoformat(text).isoformat() if text else ""
-    except ValueError:
-        raise ConfigError(f"{text!r} is not a day; write YYYY-MM-DD") from None
+    return read_day(text).isoformat() if text else ""
 
 
 def parse_time(text: str) -> str:
     """An ISO time as given, or empty; ConfigError for anything else."""
+    if not text:
+        return ""
     try:
-        return datetime.fromisoformat(text).isoformat() if text else ""
+        time = datetime.fromisoformat(text)
     except ValueError:
         raise ConfigError(f"{text!r} is not a time; write YYYY-MM-DD or YYYY-MM-DDTHH:MM") from None
+    read_day(time.date().isoformat())
+    return time.isoformat()
 
 
 @contextmanager

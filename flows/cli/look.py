@@ -11,6 +11,7 @@ import typer
 
 from flows.cli.console import Debug, File, Json, load, load_fleet, print_json, screen, table
 from flows.pages.escape import plain
+from storage.window import read_day
 
 if TYPE_CHECKING:
     from flows.run.fleet import Fleet
@@ -79,7 +80,7 @@ def register(app: typer.Typer, example: Callable[[str], str]) -> None:
     ) -> None:
         """Write the page about a night: events, the fleet hour by hour, what needs a look."""
         from flows.pages.night_report import write_report
-        from flows.pages.views import last_day, read_day
+        from flows.pages.views import last_day
         from paano.errors import ConfigError
 
         fleet = load_fleet(file)
@@ -104,7 +105,6 @@ def register(app: typer.Typer, example: Callable[[str], str]) -> None:
         debug: Debug = False,
     ) -> None:
         """Remove the scores and events of a day, as if it had never been scored. History stays."""
-        from flows.pages.views import read_day
         from flows.work.night.removal import remove_day as remove
 
         done = remove(load_fleet(file), read_day(day), dry_run)

@@ -32,11 +32,11 @@ from flows.pages.review.needs_review import needs_review
 from flows.pages.review.sheet import read_sheet
 from flows.pages.sensor_page import gather, render_sensor
 from flows.pages.series import EPOCH, page_series
-from flows.pages.views import last_day, read_day, window_of
+from flows.pages.views import last_day, window_of
 from flows.run.fleet import Fleet, open_fleet
 from flows.settings.fleet_file import Settings
 from paano.errors import ConfigError, PaanoError, Transient, UnknownSensor
-from storage.window import Window
+from storage.window import Window, read_day
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 COOKIE = "paano-token"

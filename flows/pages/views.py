@@ -15,7 +15,7 @@ from flows.run.outcome import State
 from flows.run.report import last_outcomes, run_store
 from flows.work.model.decisions import version_figures
 from paano.errors import ConfigError
-from storage.window import Window
+from storage.window import Window, read_day
 
 RECENT = timedelta(days=7)
 FLOWS = ("score", "backfill", "heal", "retrain", "refresh", "review")
@@ -262,11 +262,3 @@ def window_of(fleet: Fleet, since: str, until: str, days: int) -> Window:
     if begin > end:
         raise ConfigError(f"--since {begin} lies after --until {end}")
     return day_window(fleet.settings, begin, end)
-
-
-def read_day(text: str) -> date:
-    """The day that a person wrote; ConfigError for anything else."""
-    try:
-        return date.fromisoformat(text)
-    except ValueError:
-        raise ConfigError(f"{text!r} is not a day; write YYYY-MM-DD") from None

@@ -43,6 +43,7 @@ from flows.settings.wrong_keys import explain_all
 from paano.config import PaAnoConfig
 from paano.errors import ConfigError
 from storage import secrets
+from storage.address import normal
 
 if TYPE_CHECKING:
     from storage.history.catalog import Sensor
@@ -80,7 +81,8 @@ class Settings(BaseSettings):
         """What is written must not lie in the history, nor two tables in one place."""
         urls = {"history.url": self.history.url, "scores.url": self.scores.url}
         urls |= {"events.url": self.events.url, "run.url": self.run.url}
-        places = {name: self.place(url).rstrip("/") for name, url in urls.items()}
+        whole = {name: self.place(url) for name, url in urls.items()}
+        places = {n: normal(url if "://" in url else os.path.abspath(url)) for n, url in whole.items()}
         for number, (name, place) in enumerate(places.items()):
             for other in list(places)[:number]:
                 inside = (

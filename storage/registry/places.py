@@ -9,11 +9,10 @@ opened is a key in the store that the fleet file names.
 
 from __future__ import annotations
 
-import os
 import re
-from urllib.parse import unquote, urlsplit
 
 from paano.errors import RegistryError
+from storage.address import normal
 from storage.keys import encode_id
 from storage.objects.store import Store
 from storage.registry.versions import Version
@@ -81,16 +80,3 @@ def locate(store: Store, fleet: str, version: Version) -> str:
         f"which is no folder of a version of this sensor in {root}/{fleet}; they are not read. Set the alias "
         "back to a version of this fleet, or correct registry.artifacts"
     )
-
-
-def normal(url: str) -> str:
-    """One spelling of an address: `s3a` is `s3`, a local folder is its real path."""
-    scheme, mark, rest = url.partition("://")
-    if not mark:
-        return os.path.realpath(url) if url.startswith("/") else url
-    if scheme == "file":
-        parts = urlsplit(url)
-        if parts.netloc not in ("", "localhost"):
-            return url
-        return os.path.realpath(unquote(parts.path))
-    return f"{'s3' if scheme == 's3a' else scheme}://{rest.rstrip('/')}"

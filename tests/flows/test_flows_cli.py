@@ -206,6 +206,22 @@ def test_a_range_that_is_none_is_a_usage_error(fleet, words):
     assert "write YYYY-MM-DD" in " ".join(call(*words, "-f", fleet, code=2).stderr.split())
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["events", "--since", "0001-01-01"],
+        ["show", "s01", "--until", "9999-12-31"],
+        ["report", "--day", "9999-12-31"],
+        ["remove-day", "0001-01-01"],
+        ["score", "--day", "9999-12-31"],
+        ["retrain", "--as-of", "9999-12-31T23:59:59"],
+    ],
+    ids=" ".join,
+)
+def test_a_day_at_an_end_of_the_calendar_is_a_usage_error(fleet, words):
+    assert "of the years 1000 to 9000" in " ".join(call(*words, "-f", fleet, code=2).stderr.split())
+
+
 def test_an_event_that_goes_on_is_listed_for_every_day_it_touches_and_marked_open(fleet):
     """The threshold of s01 is 0, so it alarms from the first night to the last."""
     rows = json.loads(call("events", "s01", "--since", fleets.night(9), "-f", fleet, "--json").stdout)

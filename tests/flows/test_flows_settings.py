@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
+from pathlib import Path
 from datetime import timedelta
 
 import pytest
@@ -143,6 +144,11 @@ def test_the_fleet_file_is_plain_toml():
         ({"scores": {"url": "history/"}}, "scores.url = 'history/' is in the place of history.url"),
         ({"scores": {"url": "history/scores"}}, "give each a folder of its own"),
         ({"events": {"url": "scores"}}, "events.url = 'scores' is in the place of scores.url"),
+        (
+            {"history": {"url": "s3://plant/x"}, "scores": {"url": "s3a://plant/x/"}},
+            "is in the place of history.url",
+        ),
+        ({"scores": {"url": f"file://{Path('history').absolute()}"}}, "is in the place of history.url"),
         ({"alarms": {"merge": "9999d"}}, "lower alarms.merge or raise alarms.longest"),
         ({"alarms": {"longest": "9999d"}}, "less than or equal to 366 days"),
     ],
@@ -150,6 +156,13 @@ def test_the_fleet_file_is_plain_toml():
 def test_settings_that_would_spoil_a_store_or_run_for_minutes_are_refused(values, says):
     with pytest.raises(ConfigError, match=re.escape(says)):
         Settings.from_dict(values)
+
+
+def test_a_link_to_the_history_is_no_place_for_scores(tmp_path):
+    (tmp_path / "history").mkdir()
+    (tmp_path / "alias").symlink_to("history")
+    with pytest.raises(ConfigError, match=r"is in the place of history\.url"):
+        Settings.from_dict({"scores": {"url": "alias"}, "folder": tmp_path})
 
 
 def test_a_history_with_a_path_of_its_own_may_share_a_bucket_with_the_scores():
