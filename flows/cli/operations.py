@@ -12,6 +12,7 @@ import typer
 
 from flows.cli.console import Commands, Debug, File, Json, load, load_fleet, print_json, screen, table
 from flows.pages.escape import one_line
+from paano.errors import ConfigError
 
 if TYPE_CHECKING:
     from storage.operations.verdicts import GivenVerdict
@@ -158,6 +159,8 @@ def make_event(example: Callable[[str], str]) -> typer.Typer:
         from flows.work.operations import open_verdicts, refuse_unknown
         from storage.operations.verdicts import from_csv
 
+        if path.exists() and not path.is_file():
+            raise ConfigError(f"{path} is no file; give a CSV file")  # a device never ends
         fleet = load_fleet(file)
         said = from_csv(path.read_bytes(), datetime.now(UTC), sensor, by or _user(), str(path))
         if not allow_unknown:

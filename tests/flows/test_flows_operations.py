@@ -80,6 +80,11 @@ def test_labels_of_another_service_are_imported(fleet_file, tmp_path):
     assert json.loads(paano("event", "list", "--json", file=fleet_file).stdout)[0]["sensor"] == "pump-9"
 
 
+def test_labels_are_not_read_from_what_is_no_file(fleet_file):
+    wrong = paano("event", "import", "/dev/zero", file=fleet_file)
+    assert wrong.exit_code == 2 and "is no file" in wrong.output
+
+
 def test_labels_of_sensors_that_the_fleet_lacks_refuse_the_whole_file_unless_they_are_allowed(
     fleet_file, tmp_path
 ):
