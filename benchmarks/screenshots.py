@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
+from PIL import Image
+
 from benchmarks.pages import live_view
 from flows.cli.console import load_fleet
 from flows.pages.night_report import write_report
@@ -28,6 +30,7 @@ from storage.operations.verdicts import Verdict
 from tests.pages.chromium import chromium, open_page, wait_for, why_not
 
 WIDTH, TALLEST = 1280, 1500
+COLOURS = 256
 
 
 def pages_of(fleet: Fleet) -> dict[str, str]:
@@ -98,6 +101,9 @@ def take(browser: Any, address: str, path: Path, dark: bool = False, only: str =
     (part[0].screenshot if part else browser.save_screenshot)(str(path))
     if dark:
         browser.execute_script("keepTheme('light')")
+    with Image.open(path) as picture:  # of a page few colours are enough: half the size
+        few = picture.convert("RGB").quantize(COLOURS, dither=Image.Dither.NONE)
+    few.save(path, optimize=True)
     print(path)
 
 

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from rich.console import Console
@@ -28,7 +28,17 @@ if TYPE_CHECKING:
 FAILED, USAGE = 1, 2  # exit codes; 0 is all well
 
 PLAIN_WIDTH = 160  # of tables that do not go to a screen
-PROSE = {"outcome", "reason", "says", "remedy", "channels", "is"}  # columns that may take several lines
+UNBOUNDED = 100_000  # columns of a screen on which everything fits
+PROSE = {
+    "outcome",
+    "reason",
+    "says",
+    "remedy",
+    "channels",
+    "cause",
+    "detail",
+    "is",
+}  # columns that may take several lines
 _state = {"debug": False}
 
 
@@ -83,6 +93,18 @@ class Commands(TyperGroup):
                 raise
             print_error(f"{type(error).__name__}: {error} (--debug shows where)")
             raise typer.Exit(FAILED) from None
+
+
+def sub_commands(help: str, epilog: str, alone: bool = False) -> typer.Typer:
+    """An empty group of commands; with `alone` it also does something without a sub-command."""
+    return typer.Typer(
+        cls=Commands,
+        help=help,
+        epilog=epilog,
+        no_args_is_help=not alone,
+        invoke_without_command=alone,
+        rich_markup_mode="rich",
+    )
 
 
 def print_error(text: str) -> None:
@@ -146,21 +168,34 @@ def table(
     columns: Sequence[str] | None = None,
     to: Screen | None = None,
 ) -> None:
-    """Rows as a table; by default every column that occurs."""
+    """Rows as a table, by default of every column that occurs; where that is too wide, a paragraph each.
+
+    Ids are never cut: people copy them into the next command.
+    """
+    from rich.padding import Padding
     from rich.table import Table
 
+    out = to or screen
     names = list(columns or dict.fromkeys(name for row in rows for name in row))
-    view = Table(
-        title=one_line(title), title_justify="left", title_style="bold", header_style="bold", expand=False
-    )
-    for name in names:
-        numeric = all(isinstance(row.get(name), int | float | None) for row in rows)
-        view.add_column(
-            name.replace("_", " "), justify="right" if numeric else "left", no_wrap=name not in PROSE
-        )
+    heading = {"title": one_line(title), "title_justify": "left", "title_style": "bold"}
+    for form in ({}, {"box": None, "collapse_padding": True, "pad_edge": False}):
+        view = Table(**heading, **form, header_style="bold")  # type: ignore[arg-type]
+        for name in names:
+            numeric = all(isinstance(row.get(name), int | float | None) for row in rows)
+            justify: Literal["left", "right"] = "right" if numeric else "left"
+            view.add_column(
+                name.replace("_", " "), justify=justify, no_wrap=name not in PROSE, overflow="fold"
+            )
+        for row in rows:
+            view.add_row(*(_cell(row.get(name)) for name in names))
+        if out.measure(view, options=out.options.update(width=UNBOUNDED)).minimum <= out.width:
+            out.print(view)
+            return
+    out.print(Text(one_line(title), "bold"))
     for row in rows:
-        view.add_row(*(_cell(row.get(name)) for name in names))
-    (to or screen).print(view)
+        first, *rest = ((name, cell) for name in names if (cell := _cell(row.get(name))))
+        words = ", ".join(f"{name.replace('_', ' ')} {cell}" for name, cell in rest)
+        out.print(Padding(Text.assemble((first[1], "bold"), ": ", words), (0, 0, 0, 2)))
 
 
 def _cell(value: Any) -> str:

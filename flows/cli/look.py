@@ -50,9 +50,12 @@ def register(app: typer.Typer, example: Callable[[str], str]) -> None:
         """What was found, the most severe first."""
         from flows.pages.views import events as look
         from flows.pages.views import window_of
+        from flows.run.days import days_of
 
         fleet = load_fleet(file)
         window = window_of(fleet, since, until, days=7)
+        first, last = days_of(fleet.settings, window)
+        days = f"from {first} to {last}"
         rows = look(fleet, window, sensors or None, severity)
         said = _verdicts(fleet)
         if as_json:
@@ -62,11 +65,13 @@ def register(app: typer.Typer, example: Callable[[str], str]) -> None:
 
             zone = fleet.settings.zone
             shown = [
-                {**event_columns(row, zone), "verdict": said.get(row.event_id, "")} for row in rows[:limit]
+                event_columns(row, zone) | ({"verdict": said.get(row.event_id, "")} if said else {})
+                for row in rows[:limit]
             ]
-            table(f"events of {window}, times in {zone}", shown)
+            more = f", the worst {limit} of {len(rows)}" if len(rows) > limit else ""
+            table(f"{len(rows)} events {days}{more}, times in {zone}", shown)
         else:
-            screen.print(f"no events in {window}")
+            screen.print(f"no events {days}")
 
     @app.command(epilog=example("paano report --day 2026-11-15 --out night.html"))
     def report(
@@ -147,6 +152,7 @@ def register(app: typer.Typer, example: Callable[[str], str]) -> None:
         from flows.pages.views import sensor_view, window_of
 
         fleet = load_fleet(file)
+        zone = fleet.settings.zone
         window = window_of(fleet, since, until, days=3)
         view = sensor_view(fleet, sensor, window)
         if html is not None:
@@ -157,7 +163,7 @@ def register(app: typer.Typer, example: Callable[[str], str]) -> None:
             from flows.pages.pictures import night
 
             png.parent.mkdir(parents=True, exist_ok=True)
-            png.write_bytes(night(fleet.history.read(sensor, window), view.scores, view.events))
+            png.write_bytes(night(fleet.history.read(sensor, window), view.scores, view.events, zone))
         if as_json:
             print_json(view.to_dict())
             return
@@ -165,7 +171,6 @@ def register(app: typer.Typer, example: Callable[[str], str]) -> None:
             table(f"{sensor}: versions", view.versions)
         from flows.cli.terminal import draw_sensor, event_columns
 
-        zone = fleet.settings.zone
         draw_sensor(fleet.history.read(sensor, window), view.scores, view.events, zone)
         if view.events:
             table("events", [event_columns(row, zone) for row in view.events])

@@ -8,17 +8,14 @@ from typing import Annotated
 
 import typer
 
-from flows.cli.console import FAILED, Commands, Debug, File, Json, load, print_json, screen
+from flows.cli.console import FAILED, Debug, File, Json, load, print_json, screen, sub_commands
 
 
 def make_notify(example: Callable[[str], str]) -> typer.Typer:
     """The sub-commands of `paano notify`."""
-    app = typer.Typer(
-        cls=Commands,
-        help="Messages: `send` sends what waits (after quiet hours, or for a target that was down).",
-        epilog=example("paano notify test"),
-        no_args_is_help=True,
-        rich_markup_mode="rich",
+    app = sub_commands(
+        "Messages: `send` sends what waits (after quiet hours, or for a target that was down).",
+        example("paano notify test"),
     )
 
     @app.command(epilog=example("paano notify send"))

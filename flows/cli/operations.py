@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from flows.cli.console import Commands, Debug, File, Json, load, load_fleet, print_json, screen, table
+from flows.cli.console import Debug, File, Json, load, load_fleet, print_json, screen, sub_commands, table
 from flows.pages.escape import one_line
 from paano.errors import ConfigError
 
@@ -25,12 +25,9 @@ By = Annotated[str, typer.Option(help="Who says it (default: the user of this ma
 
 def make_calendar(example: Callable[[str], str]) -> typer.Typer:
     """The sub-commands of `paano calendar`."""
-    app = typer.Typer(
-        cls=Commands,
-        help="Known periods: overhauls, shutdowns, tests. They make no event, or are not learned from.",
-        epilog=example('paano calendar add pump-7 --from 2026-12-01 --to 2026-12-03 --reason "overhaul"'),
-        no_args_is_help=True,
-        rich_markup_mode="rich",
+    app = sub_commands(
+        "Known periods: overhauls, shutdowns, tests. They make no event, or are not learned from.",
+        example('paano calendar add pump-7 --from 2026-12-01 --to 2026-12-03 --reason "overhaul"'),
     )
 
     @app.command(
@@ -107,12 +104,9 @@ def make_calendar(example: Callable[[str], str]) -> typer.Typer:
 
 def make_event(example: Callable[[str], str]) -> typer.Typer:
     """The sub-commands of `paano event`."""
-    app = typer.Typer(
-        cls=Commands,
-        help="Say what an event was: a fault, a false alarm, or the new normal. New models are held to it.",
-        epilog=example("paano event dismiss 3f2a… --note 'sensor was cleaned'"),
-        no_args_is_help=True,
-        rich_markup_mode="rich",
+    app = sub_commands(
+        "Say what an event was: a fault, a false alarm, or the new normal. New models are held to it.",
+        example("paano event dismiss 3f2a… --note 'sensor was cleaned'"),
     )
 
     def say(ids: list[str], word: str, note: str, by: str, file: str, as_json: bool) -> None:

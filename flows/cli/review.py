@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from flows.cli.console import (
-    Commands,
     Debug,
     File,
     Json,
@@ -18,6 +17,7 @@ from flows.cli.console import (
     parse_time,
     print_json,
     screen,
+    sub_commands,
     table,
 )
 from flows.cli.run import run_flow
@@ -32,12 +32,10 @@ Number = Annotated[int | None, typer.Option("--version", min=1, help="A version,
 
 def make(example: Callable[[str], str]) -> typer.Typer:
     """The sub-commands of `paano review`."""
-    app = typer.Typer(
-        cls=Commands,
-        help="What needs a look; champion against challenger: list, compare, approve, reject, roll back.",
-        epilog=example("paano review"),
-        invoke_without_command=True,
-        rich_markup_mode="rich",
+    app = sub_commands(
+        "What needs a look; champion against challenger: list, compare, approve, reject, roll back.",
+        example("paano review"),
+        alone=True,
     )
 
     @app.callback()

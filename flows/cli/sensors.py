@@ -8,18 +8,16 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from flows.cli.console import Commands, Debug, File, Json, load_fleet, print_json, screen, table
+from flows.cli.console import Debug, File, Json, load_fleet, print_json, screen, sub_commands, table
 from flows.pages.escape import plain
 
 
 def make(example: Callable[[str], str]) -> typer.Typer:
     """`paano sensors` and its sub-command."""
-    app = typer.Typer(
-        cls=Commands,
-        help="Every sensor with its model and its last night; rename gives one another id.",
-        epilog=example("paano sensors --json"),
-        invoke_without_command=True,
-        rich_markup_mode="rich",
+    app = sub_commands(
+        "Every sensor with its model and its last night; rename gives one another id.",
+        example("paano sensors --json"),
+        alone=True,
     )
 
     @app.callback()

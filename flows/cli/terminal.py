@@ -31,16 +31,15 @@ def local(moment: datetime, zone: str, form: str = "%Y-%m-%d %H:%M") -> str:
 
 
 def event_columns(event: EventRow, zone: str) -> dict[str, Any]:
-    """An event as a row of a table."""
+    """An event as a row of a table; its end without the date where that is the date of its start."""
+    start, end = local(event.start, zone), local(event.end, zone)
     return {
         "sensor": event.sensor,
-        "start": local(event.start, zone),
-        "end": "open" if event.open else local(event.end, zone),
-        "peak": local(event.peak, zone),
+        "start": start,
+        "end": "open" if event.open else end.removeprefix(start[: len("2026-01-01 ")]),
         "severity": event.severity,
-        "points": event.length,
-        "channels": ", ".join(event.channels),
         "cause": event.cause,
+        "channels": ", ".join(event.channels),
         "event": event.event_id,
     }
 
@@ -94,7 +93,9 @@ def draw_score(reading: Reading, scores: pl.DataFrame, width: int) -> None:
         mark = (BARS[round(max(known) / top * 7)] if top else BARS[0]) if known else "·" if cell else " "
         line.append(mark, "red" if any(over for _, over in cell) else "not bold")
     screen.print(line)
-    screen.print(f"{'':{MARGIN}}highest score {top:.3f}")
+    limit = scores["threshold"].drop_nulls()
+    over = f", threshold {limit[-1]:.3f}" if len(limit) else ""
+    screen.print(f"{'':{MARGIN}}highest score {top:.3f}{over}")
 
 
 def painted(head: str, line: str, red: Sequence[bool]) -> Text:
@@ -137,7 +138,7 @@ def braille(values: np.ndarray, width: int, height: int) -> list[str]:
 
 def print_status(facts: Mapping[str, Any]) -> None:
     """The fleet on one screen."""
-    models = [f"{facts[key]} {key.replace('_', ' ')}" for key in facts if key.endswith("_models")]
+    models = [f"{facts[key]} {key.removesuffix('_models')}" for key in facts if key.endswith("_models")]
     states = {key.removeprefix("sensors_"): n for key, n in facts.items() if key.startswith("sensors_")}
     rows = [
         {"what": "fleet", "is": f"{facts['fleet']}: {facts['sensors']} sensors"},

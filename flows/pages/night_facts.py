@@ -11,7 +11,7 @@ from typing import Any
 
 import polars as pl
 
-from flows.pages.views import EventRow, events
+from flows.pages.views import SILENT, EventRow, events
 from flows.run.days import day_of, day_window, days_with_rows
 from flows.run.fleet import Fleet
 from flows.run.outcome import State
@@ -27,7 +27,6 @@ from storage.window import Window
 USUAL = 30  # nights before this one that "usual" is the median of
 FEWEST = 7  # of them that must be known before there is a usual night
 HOUR = timedelta(hours=1)
-SILENT = "silent"  # the cause of an event that is a stretch without data
 LEVELS = (1, 2, 3, 5, 8)  # severities at which a colour begins, as in draw.js
 
 

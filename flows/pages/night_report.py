@@ -159,6 +159,8 @@ def render_night(
         place=place,
         zone=settings.zone,
         current="night",
+        earlier=place.night(facts.day - timedelta(days=1)),
+        later=place.night(facts.day + timedelta(days=1)),
         usual=USUAL,
         fewest=FEWEST,
         run_counts=", ".join(f"{count} {state}" for state, count in states.most_common())
@@ -200,6 +202,7 @@ def night_data(
         "zone": fleet.settings.zone,
         "day": str(facts.day),
         "window": [milliseconds(facts.window.start), milliseconds(facts.window.end)],
+        "scored": any(row.cells.strip("p") for row in facts.rows),
         "events": rows,
         "rows": [[row.sensor, row.group, row.cells, row.worst] for row in facts.rows],
         "links": links,

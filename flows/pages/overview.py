@@ -14,7 +14,7 @@ from flows.pages.place import Place
 from flows.pages.sensor_page import channel_order, event_data, score_data
 from flows.pages.series import milliseconds, page_series
 from flows.pages.views import EventRow, events
-from flows.run.days import day_of, day_window, days_from, days_with_rows
+from flows.run.days import day_of, day_window, days_from, days_of, days_with_rows
 from flows.run.fleet import Fleet
 from flows.run.outcome import State
 from flows.run.report import run_store
@@ -46,6 +46,8 @@ def render_overview(fleet: Fleet, last: date, days: int, place: Place) -> str:
         zone=fleet.settings.zone,
         current="week" if days <= 7 else "month",
         count=len(found),
+        earlier=place.overview(days, last - days * DAY),
+        later=place.overview(days, last + days * DAY),
     )
 
 
@@ -105,6 +107,8 @@ def render_group(fleet: Fleet, group: str, sensors: Sequence[str], window: Windo
         chosen = list(dict.fromkeys(event.sensor for event in found)) or catalog.sensors
         chosen = chosen[:6]
     shown = chosen[:MOST_COMPARED]
+    since, until = days_of(fleet.settings, window)
+    width = until - since + DAY
     return render(
         "pages/group.html",
         compare_data(fleet, shown, window, found),
@@ -118,8 +122,10 @@ def render_group(fleet: Fleet, group: str, sensors: Sequence[str], window: Windo
         sensors=shown,
         left_out=len(chosen) - len(shown),
         known=catalog.sensors[:2000],
-        since=day_of(fleet.settings, window.start),
-        until=day_of(fleet.settings, window.end - timedelta(microseconds=1)),
+        since=since,
+        until=until,
+        earlier=place.group(group, sensors, since - width, until - width),
+        later=place.group(group, sensors, since + width, until + width),
         zone=fleet.settings.zone,
         current="group",
     )

@@ -5,11 +5,13 @@ from __future__ import annotations
 import io
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
+from zoneinfo import ZoneInfo
 
 import numpy as np
 
 from flows.pages.escape import plain
 from flows.pages.review.figures import review_files
+from flows.run.days import zone_of
 from flows.work.alarm_rule import alarm_rule
 from paano import PaAno
 from storage.history.reader import Reading
@@ -44,12 +46,14 @@ def review(
     }
 
 
-def night(reading: Reading, scores: pl.DataFrame, events: Sequence[EventRow]) -> bytes:
+def night(reading: Reading, scores: pl.DataFrame, events: Sequence[EventRow], zone: str) -> bytes:
     """PNG of a sensor's history, its scores against the threshold, and its events."""
     from matplotlib.figure import Figure  # without pyplot there is no global state
 
     figure = Figure(figsize=(9, 4.5), layout="constrained")
     above, below = figure.subplots(2, 1, sharex=True)
+    below.xaxis_date(ZoneInfo(zone))
+    below.set_xlabel(zone)
     above.plot(reading.ts, reading.values, linewidth=0.8, label=[_name(name) for name in reading.channels])
     above.set_title(_name(f"{reading.sensor}: history, score and events"), loc="left")
     above.legend(loc="upper left", frameon=False, ncols=min(4, len(reading.channels)))
@@ -77,6 +81,8 @@ def _scores(
 
     figure = Figure(figsize=(9, 4.5), layout="constrained")
     above, below = figure.subplots(2, 1, sharex=True, height_ratios=[1, 1])
+    below.xaxis_date(zone_of(settings))
+    below.set_xlabel(settings.zone)
     above.plot(newest.ts, newest.values[:, : min(4, newest.values.shape[1])], linewidth=0.8)
     above.set_title(_name(f"{newest.sensor}: newest history and scores"), loc="left")
     above.set_ylabel(_name(", ".join(newest.channels[:4])))

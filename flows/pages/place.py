@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import date
 from urllib.parse import quote, urlencode
@@ -34,11 +35,17 @@ class Place:
     def night(self, day: date) -> str:
         return f"{self.base}/night?day={day}" if self.live or self.base else ""
 
-    def overview(self, days: int) -> str:
-        return f"{self.base}/overview?days={days}" if self.live or self.base else ""
+    def overview(self, days: int, last: date | None = None) -> str:
+        until = f"&until={last}" if last else ""
+        return f"{self.base}/overview?days={days}{until}" if self.live or self.base else ""
 
-    def group(self, group: str) -> str:
-        return f"{self.base}/group?{urlencode({'name': group})}" if self.live or self.base else ""
+    def group(
+        self, group: str, sensors: Iterable[str] = (), first: date | None = None, last: date | None = None
+    ) -> str:
+        """The sensors of a group, or those named, side by side."""
+        which = [("name", group)] if group else [("id", sensor) for sensor in sensors]
+        days = [(name, str(day)) for name, day in (("since", first), ("until", last)) if day]
+        return f"{self.base}/group?{urlencode([*which, *days])}" if self.live or self.base else ""
 
     def sheet(self, sensor: str, version: int) -> str:
         """The review sheet of a version."""

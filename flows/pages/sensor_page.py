@@ -15,7 +15,7 @@ from flows.pages.html import read_asset, render
 from flows.pages.place import Place
 from flows.pages.series import Expected, milliseconds, page_series, runs_of
 from flows.pages.views import EventRow, SensorView, sensor_view
-from flows.run.days import day_of
+from flows.run.days import days_of
 from flows.run.fleet import Fleet
 from flows.work.alarm_rule import alarm_rule
 from paano.alarms.explain import channel_shares
@@ -274,6 +274,8 @@ def version_marks(view: SensorView) -> list[dict[str, Any]]:
 def render_sensor(fleet: Fleet, facts: SensorFacts, place: Place, back: str = "") -> str:
     """The whole page as text."""
     view, catalog = facts.view, fleet.history.sensors()
+    since, until = days_of(fleet.settings, view.window)
+    width = until - since + timedelta(days=1)
     return render(
         "pages/sensor.html",
         page_data(fleet, facts, place),
@@ -288,8 +290,10 @@ def render_sensor(fleet: Fleet, facts: SensorFacts, place: Place, back: str = ""
         live=place.live,
         known=catalog.sensors[:MOST_KNOWN] if place.live else [],
         group=catalog[view.sensor].group or "",
-        since=day_of(fleet.settings, view.window.start),
-        until=day_of(fleet.settings, view.window.end - timedelta(microseconds=1)),
+        since=since,
+        until=until,
+        earlier=place.sensor(view.sensor, since - width, until - width),
+        later=place.sensor(view.sensor, since + width, until + width),
     )
 
 

@@ -23,13 +23,13 @@ from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Re
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from flows.pages.html import read_asset, render
+from flows.pages.html import environment, read_asset, render
 from flows.pages.night_facts import gather_night
 from flows.pages.night_report import pictures_of, render_night
 from flows.pages.overview import render_group, render_overview
 from flows.pages.place import Place
 from flows.pages.review.needs_review import needs_review
-from flows.pages.review.sheet import read_sheet
+from flows.pages.review.sheet import chosen_version, read_sheet
 from flows.pages.sensor_page import gather, render_sensor
 from flows.pages.series import EPOCH, page_series
 from flows.pages.views import last_day, window_of
@@ -250,8 +250,11 @@ def show_review(fleet: Fleet, request: Request) -> str:
 
 
 def show_sheet(fleet: Fleet, request: Request) -> str:
+    """The sheet as it is kept, with links back to the pages that lead to it."""
     number = request.query_params.get("version", "")
-    return read_sheet(fleet, asked_sensor(request), int(number) if number.isdecimal() else None)
+    version = chosen_version(fleet, asked_sensor(request), int(number) if number.isdecimal() else None)
+    links = environment().get_template("pages/sheet_links.html").render(place=LIVE, version=version)
+    return read_sheet(fleet, version.sensor, version.version).replace("<main>", f"<main>\n{links}", 1)
 
 
 def series_data(fleet: Fleet, request: Request) -> dict[str, Any]:

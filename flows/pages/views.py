@@ -18,6 +18,7 @@ from paano.errors import ConfigError
 from storage.window import Window, read_day
 
 RECENT = timedelta(days=7)
+SILENT = "silent"  # the cause of an event that is a stretch without data
 FLOWS = ("score", "backfill", "heal", "retrain", "refresh", "review")
 
 
@@ -202,7 +203,10 @@ def event_row(row: dict[str, Any], still_open: bool = False) -> EventRow:
 
 
 def open_events(fleet: Fleet, rows: list[dict[str, Any]]) -> set[str]:
-    """The ids of those events after which no normal stretch was scored: they may still go on."""
+    """The ids of those events after which no normal stretch was scored: they may still go on.
+
+    A silence goes on while the rows after it have no data either.
+    """
     day = last_day(fleet)
     if day is None or not rows:
         return set()
@@ -215,18 +219,19 @@ def open_events(fleet: Fleet, rows: list[dict[str, Any]]) -> set[str]:
     )
     if scored is None or not scored.height:
         return set()
-    ends = (
-        scored.filter(pl.col("score").is_not_null())
-        .group_by("sensor")
-        .agg(last=pl.col("ts").max(), step=pl.col("ts").sort().diff().median())
+    ends = scored.group_by("sensor").agg(
+        scored=pl.col("ts").filter(pl.col("score").is_not_null()).max(),
+        all=pl.col("ts").max(),
+        step=pl.col("ts").sort().diff().median(),
     )
-    last = {row["sensor"]: (row["last"], row["step"]) for row in ends.iter_rows(named=True)}
+    last = {row["sensor"]: row for row in ends.iter_rows(named=True)}
     found = set()
     for row in late:
-        moment, step = last.get(row["sensor"], (None, None))
-        if moment is None:
+        end = last.get(row["sensor"])
+        moment = end and end["all" if row.get("cause") == SILENT else "scored"]
+        if end is None or moment is None:
             continue
-        step = step or timedelta(0)
+        step = end["step"] or timedelta(0)
         settings = fleet.settings_for(row["sensor"])
         quiet = settings.alarms.merge or (settings.config().patch // 2) * step
         if row["end"] + quiet + step > moment:

@@ -57,6 +57,11 @@ def day_of(settings: Settings, moment: datetime) -> date:
     return moment.astimezone(zone_of(settings)).date()
 
 
+def days_of(settings: Settings, window: Window) -> tuple[date, date]:
+    """The fleet's first and last day that `window` touches."""
+    return day_of(settings, window.start), day_of(settings, window.end - timedelta(microseconds=1))
+
+
 def last_day_of(settings: Settings, dates: Collection[date]) -> date | None:
     """The last day of the fleet with rows under these dates of a table (tables are kept by UTC date)."""
     return day_of(settings, Window.day(max(dates)).start) if dates else None

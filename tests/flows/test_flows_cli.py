@@ -229,7 +229,32 @@ def test_an_event_that_goes_on_is_listed_for_every_day_it_touches_and_marked_ope
     assert rows[0]["open"] is True
     assert rows[0]["peak"] >= rows[0]["start"]
     table = call("events", "s01", "--since", fleets.night(9), "-f", fleet).stdout
-    assert "open" in table and "peak" in table
+    assert "open" in table and "channels" in table
+    assert f"from {fleets.night(9)} to {fleets.night(9)}, times in UTC" in table
+
+
+@pytest.mark.parametrize("width", [60, 80, 100, 120, 160])
+def test_a_table_cuts_nothing_however_narrow_the_screen_is(width, capsys):
+    from flows.cli.console import Screen, table
+
+    row = {
+        "sensor": "line-1/pump-000017",
+        "start": "2026-01-23 07:00",
+        "severity": 12.0,
+        "event": "71693e06d04c52ba",
+    }
+    row |= {"channels": "power, pressure, flow", "cause": "shape, level and next value", "note": None}
+    table("events", [row, {**row, "event": "a85048643cb6e1d0"}], to=Screen(width=width))
+    text = capsys.readouterr().out
+    assert max(len(line) for line in text.splitlines()) <= width and "…" not in text
+    for whole in (
+        "line-1/pump-000017",
+        "2026-01-23 07:00",
+        "71693e06d04c52ba",
+        "a85048643cb6e1d0",
+        "pressure",
+    ):
+        assert whole in " ".join(text.split()), f"{whole} in one piece"
 
 
 def test_an_event_that_ended_is_not_open(tmp_path):
@@ -258,6 +283,13 @@ def test_an_event_that_ended_is_not_open(tmp_path):
     assert open_events(made, [ended(quiet)]) == {"e"}
     assert open_events(made, [ended(quiet + fleets.STEP)]) == set()
     assert open_events(made, [{**ended(quiet), "end": datetime(2026, 1, 1, tzinfo=UTC)}]) == set()
+
+    silent = rows.with_columns(score=pl.lit(None), status=pl.lit("no_data"))
+    made.scores.update(silent.cast(dict(SCORE_SCHEMA)), Window(day.start, day.end))
+    assert open_events(made, [{**ended(timedelta(0)), "cause": "silent"}]) == {"e"}, (
+        "nothing was scored at all"
+    )
+    assert open_events(made, [{**ended(quiet + fleets.STEP), "cause": "silent"}]) == set()
 
 
 def test_a_day_can_be_taken_back(tmp_path):

@@ -67,9 +67,8 @@ def wait_for(browser: Any, script: str, seconds: float = 60.0) -> Any:
 
 
 def complaints(browser: Any) -> list[str]:
-    """Errors and warnings of the console since the last call; an icon that is not there is none."""
-    found = [entry["message"] for entry in browser.get_log("browser") if entry["level"] != "INFO"]
-    return [message for message in found if "favicon.ico" not in message]
+    """Errors and warnings of the console since the last call."""
+    return [entry["message"] for entry in browser.get_log("browser") if entry["level"] != "INFO"]
 
 
 def requests(browser: Any) -> list[str]:

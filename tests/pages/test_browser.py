@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
 from chromium import complaints, open_page, requests, wait_for
 from hostile import HOSTILE
@@ -213,6 +215,46 @@ def test_a_page_fits_a_narrow_screen(browser, live_view, path):
         browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
 
 
+def test_a_night_leads_to_the_nights_beside_it_and_says_when_it_is_not_scored(browser, live_view, last_night):
+    open_page(browser, f"{live_view}/night?day={last_night}")
+    browser.find_element(By.CSS_SELECTOR, "[rel=next]").click()
+    wait_for(
+        browser, "return document.querySelector('.event') === null && document.body.dataset.ready === 'yes'"
+    )
+    assert str(last_night + timedelta(days=1)) in browser.current_url
+    assert "This night is not scored" in browser.find_element(By.ID, "events").text
+    browser.find_element(By.CSS_SELECTOR, "[rel=prev]").click()
+    wait_for(
+        browser, "return document.querySelector('.event') !== null && document.body.dataset.ready === 'yes'"
+    )
+    assert str(last_night) in browser.current_url
+
+
+def test_a_bar_of_the_week_leads_to_its_night_also_with_the_keyboard(browser, live_view, last_night):
+    open_page(browser, live_view + "/overview?days=7")
+    bars = browser.find_elements(By.CSS_SELECTOR, "#nights a")
+    events = browser.execute_script("return DATA.nights.map(night => night.reduce((a, b) => a + b, 0))")
+    assert len(bars) == 7 and bars[-1].get_attribute("title") == f"{last_night}: {events[-1]} events"
+    heights = [sum(each.size["height"] for each in bar.find_elements(By.TAG_NAME, "i")) for bar in bars]
+    assert heights[-1] == pytest.approx(100, abs=1) and heights[0] == 0
+    bars[-1].send_keys(Keys.ENTER)
+    wait_for(browser, "return location.pathname === '/night' && document.body.dataset.ready === 'yes'")
+
+
+def test_a_sheet_leads_back_to_the_sensor(browser, live_view):
+    browser.get(live_view + "/review/sheet?id=s00")
+    browser.find_element(By.LINK_TEXT, "sensor s00").click()
+    wait_for(browser, "return location.pathname === '/sensor' && document.body.dataset.ready === 'yes'")
+
+
+def test_a_sensor_says_which_rows_have_no_score(browser, live_view):
+    open_page(browser, live_view + "/sensor?id=silent")
+    without, rows = browser.execute_script("return [DATA.score.no_data, DATA.score.rows]")
+    assert 0 < without < rows
+    assert f"No data: {without} of {rows} rows" in browser.find_element(By.ID, "more").text
+    assert "no value, or no score" in browser.find_element(By.ID, "legend").text
+
+
 def test_the_live_view_has_weeks_groups_and_reviews(browser, live_view):
     for name in ("week", "month", "compare", "review"):
         open_page(browser, live_view + "/")
@@ -220,6 +262,20 @@ def test_the_live_view_has_weeks_groups_and_reviews(browser, live_view):
         wait_for(browser, "return document.body.dataset.ready === 'yes' && location.pathname !== '/'")
         assert browser.find_element(By.CSS_SELECTOR, "[aria-current]").text == name
     assert "untrained" in browser.find_element(By.ID, "rows").text
+
+
+def test_a_cell_of_the_map_is_chosen_with_the_keyboard(browser, live_view, last_night):
+    open_page(browser, live_view + "/overview?days=7")
+    fleet_map = browser.find_element(By.ID, "map")
+    fleet_map.send_keys(Keys.ARROW_DOWN, *[Keys.ARROW_RIGHT] * 6)
+    first = browser.execute_script("return DATA.rows[0][0]")
+    day = str(last_night - timedelta(days=1))
+    said = fleet_map.get_attribute("aria-label").split("\n")
+    assert said[0] == first and said[1] == day and said[2].startswith("severity")
+    assert browser.find_element(By.CSS_SELECTOR, ".tip").text.split("\n")[1:] == said[1:]
+    fleet_map.send_keys(Keys.ENTER)
+    wait_for(browser, "return location.pathname === '/sensor' && document.body.dataset.ready === 'yes'")
+    assert f"until={day}" in browser.current_url
 
 
 def test_a_day_of_the_month_leads_to_the_sensor(browser, live_view):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import xml.etree.ElementTree as ElementTree
 
+import matplotlib.dates
 import numpy as np
 import pytest
 from hostile import HOSTILE
@@ -83,3 +84,19 @@ def test_a_line_that_never_moves_can_be_drawn_at_any_height(value):
 
 def test_a_figure_without_values_can_be_drawn():
     ElementTree.fromstring(draw(plot("nothing", Line([0.0], [np.nan], "score"))))
+
+
+def test_the_picture_of_a_sensor_has_its_times_in_the_fleets_zone(fleet, last_night, monkeypatch):
+    from flows.pages.views import sensor_view
+    from flows.run.days import day_window
+
+    drawn = []
+    monkeypatch.setattr(pictures, "_png", lambda figure: drawn.append(figure) or b"")
+    window = day_window(fleet.settings, last_night)
+    view = sensor_view(fleet, "s00", window)
+    pictures.night(fleet.history.read("s00", window), view.scores, view.events, fleet.settings.zone)
+    drawn[0].draw_without_rendering()
+    axis = drawn[0].axes[1].xaxis
+    assert axis.get_label_text() == "Europe/Rome"
+    first = axis.get_major_formatter()(matplotlib.dates.date2num(window.start))
+    assert first.endswith("00") and "23" not in first.split()[-1], "the day begins at midnight in Rome"

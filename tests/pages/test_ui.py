@@ -47,7 +47,7 @@ def data_of(text: str) -> dict:
 def test_every_page_is_answered_and_holds_all_it_needs(view, path):
     answer = view.get(path)
     assert answer.status_code == 200
-    assert not re.findall(r"<(?:link|img|iframe|script)[^>]+(?:src|href)=", answer.text)
+    assert not re.findall(r'<(?:link|img|iframe|script)[^>]+(?:src|href)="(?!data:)', answer.text)
     assert "<img" not in answer.text and "\x1b" not in answer.text
     assert answer.headers["x-content-type-options"] == "nosniff"
     assert answer.headers["x-frame-options"] == "DENY"
@@ -125,6 +125,26 @@ def test_days_are_those_of_the_fleets_zone(view, fleet, last_night):
     ):
         shown = re.findall(r'name="(?:since|until)" value="([^"]+)"', view.get(path).text)
         assert shown == [str(week), str(last_night)], "the form names the days that are shown"
+
+
+def test_earlier_and_later_are_ranges_of_the_same_length(view, last_night):
+    since, step = last_night - timedelta(days=7), timedelta(days=8)
+    shown = f"since={since}&until={last_night}"
+    for path in (f"/sensor?id=s00&{shown}", f"/group?id=s00&id=s01&{shown}"):
+        links = dict(re.findall(r'href="([^"]+)" rel="(prev|next)"', view.get(path).text))
+        for link, rel in links.items():
+            by = step if rel == "next" else -step
+            assert link.replace("&amp;", "&") == path.replace(
+                shown, f"since={since + by}&until={last_night + by}"
+            )
+        assert len(links) == 2
+    text = view.get(f"/overview?days=8&until={last_night}").text
+    assert f'href="/overview?days=8&amp;until={last_night - step}" rel="prev"' in text
+
+
+def test_a_sheet_in_the_live_view_leads_back(view):
+    text = view.get("/review/sheet?id=s00").text
+    assert 'href="/review"' in text and 'href="/sensor?id=s00"' in text
 
 
 def test_looking_writes_nothing(view, fleet):

@@ -40,9 +40,9 @@ const timeElement = (ms, shape) => el("time", { datetime: new Date(ms).toISOStri
   formatTime(ms, shape));
 function lengthText(ms) {
   const minutes = Math.round(ms / 60000);
-  if (minutes < 60) return `${minutes} min`;
-  if (minutes < 48 * 60) return `${Math.floor(minutes / 60)} h ${String(minutes % 60).padStart(2, "0")}`;
-  return `${(minutes / 1440).toFixed(1)} days`;
+  if (minutes < 60) return `${minutes}\u00a0min`;
+  if (minutes < 48 * 60) return `${Math.floor(minutes / 60)}\u00a0h\u00a0${String(minutes % 60).padStart(2, "0")}`;
+  return `${(minutes / 1440).toFixed(1)}\u00a0days`;
 }
 /** The time that a clock in the zone is ahead of UTC at `ms`. */
 function ahead(ms) {
@@ -185,8 +185,8 @@ function timeTicks(from, to, count) {
   for (let t = Math.ceil((from + shift) / step) * step - shift; t <= to; t += step) ticks.push(t);
   return [ticks, step];
 }
-const numberText = v => v === null ? "–" : Math.abs(v) >= 1e5 || (v !== 0 && Math.abs(v) < 1e-3)
-  ? v.toExponential(2) : String(+v.toPrecision(4));
+const numberText = (v, digits = 4) => v === null ? "–" : Math.abs(v) >= 1e5 || (v !== 0 && Math.abs(v) < 1e-3)
+  ? v.toExponential(2) : String(+v.toPrecision(digits));
 
 /**
  * A chart of panels over one axis of time. Drag to zoom, shift and drag to move, double click to see all;
@@ -394,7 +394,7 @@ function nearest(series, t) {
  */
 class CellMap {
   constructor(root, { columns, labels, rows, open, explain }) {
-    Object.assign(this, { root, columns, labels, rows, open, explain, chosen: -1 });
+    Object.assign(this, { root, columns, labels, rows, open, explain, chosen: -1, column: -1 });
     this.rowHeight = 18; this.head = 22;
     this.canvas = el("canvas", { role: "img" });
     this.spacer = el("div", { class: "spacer" });
@@ -408,30 +408,38 @@ class CellMap {
       showTip(event, this.explain(row, column));
       this.canvas.style.cursor = row.link ? "pointer" : "default";
     });
-    root.addEventListener("pointerleave", hideTip);
+    for (const left of ["pointerleave", "blur"]) root.addEventListener(left, hideTip);
     root.addEventListener("click", event => { const [row, column] = this.cellAt(event); if (row) this.open(row, column); });
     root.addEventListener("keydown", event => {
-      const by = { ArrowDown: 1, ArrowUp: -1, PageDown: 10, PageUp: -10 }[event.key];
-      if (by) { this.choose(this.chosen + by); event.preventDefault(); }
-      else if (event.key === "Enter" && this.rows[this.chosen]) this.open(this.rows[this.chosen], -1);
+      const by = { ArrowDown: 1, ArrowUp: -1, PageDown: 10, PageUp: -10 }[event.key] || 0;
+      const aside = { ArrowRight: 1, ArrowLeft: -1 }[event.key] || 0;
+      if (by || aside) { this.choose(this.chosen + by, this.column + aside); event.preventDefault(); }
+      else if (event.key === "Enter" && this.rows[this.chosen]) this.open(this.rows[this.chosen], this.column);
     });
     redraws.push(() => this.draw());
     new ResizeObserver(() => this.draw()).observe(root);
     this.set(rows);
   }
   set(rows) {
-    this.rows = rows; this.chosen = -1;
+    this.rows = rows; this.chosen = this.column = -1;
     this.root.scrollTop = 0;
     this.root.dataset.rows = rows.length;
     this.draw();
   }
-  choose(index) {
+  /** Choose a row and one of its cells, or with column -1 the whole row, and say what it is. */
+  choose(index, column) {
+    if (!this.rows.length) return;
     this.chosen = Math.max(0, Math.min(this.rows.length - 1, index));
+    this.column = Math.max(-1, Math.min(this.columns - 1, column));
     const y = this.chosen * this.rowHeight, seen = this.root.clientHeight - this.head;
     if (y < this.root.scrollTop) this.root.scrollTop = y;
     else if (y + this.rowHeight > this.root.scrollTop + seen) this.root.scrollTop = y + this.rowHeight - seen;
-    this.root.setAttribute("aria-label", this.rows[this.chosen] ? this.rows[this.chosen].name : "");
+    const said = this.explain(this.rows[this.chosen], this.column);
+    this.root.setAttribute("aria-label", said);
     this.draw();
+    const box = this.root.getBoundingClientRect();
+    showTip({ clientX: box.left + this.names + Math.max(0, this.column + 1) * this.cell,
+      clientY: box.top + this.head + y - this.root.scrollTop }, said);
   }
   cellAt(event) {
     const box = this.root.getBoundingClientRect(), y = event.clientY - box.top - this.head;
@@ -468,10 +476,14 @@ class CellMap {
           pen.strokeRect(x + .5, y + 2.5, wide - 1, this.rowHeight - 5); pen.setLineDash([]);
         }
       }
+      if (k === this.chosen && this.column >= 0) {
+        pen.strokeStyle = colour("accent"); pen.lineWidth = 2;
+        pen.strokeRect(this.names + this.column * this.cell, y + 1, Math.max(2, this.cell - 1.5), this.rowHeight - 2);
+      }
     }
     pen.fillStyle = colour("paper"); pen.fillRect(0, 0, width, this.head);
     pen.fillStyle = colour("soft"); pen.textAlign = "center";
-    const every = Math.ceil(34 / this.cell);
+    const every = Math.ceil((Math.max(...this.labels.map(label => pen.measureText(label).width)) + 12) / this.cell);
     this.labels.forEach((label, c) => { if (c % every === 0) pen.fillText(label, this.names + (c + .5) * this.cell, this.head / 2); });
   }
 }
@@ -484,12 +496,20 @@ function fitted(pen, text, width) {
   _fits.set(key, shown);
   return shown;
 }
+/** An entry of a legend: a line, a dashed line ("line dash"), hatching ("hatched") or an area. */
+const legendEntry = (ink, text, kind = "") => el("span", {}, el("i", { class: kind, style: kind.includes("line")
+  ? { borderColor: `var(--${ink})` } : kind ? {} : { background: `var(--${ink})`, opacity: .5 } }), text);
+/** The buttons beside a chart. */
+function zoomButtons(chart) {
+  for (const [id, act] of Object.entries({ left: () => chart.move(-.3), right: () => chart.move(.3), in: () => chart.zoom(.5),
+    out: () => chart.zoom(2), all: () => chart.reset() })) $(id).addEventListener("click", act);
+}
 /** What the marks of a map mean. */
 function mapLegend(root, rows) {
   const used = mark => rows.some(cells => cells.includes(mark));
   const box = (ink, text) => el("span", {}, el("i", { style: { background: ink } }), text);
   root.replaceChildren(box("var(--s0)", "quiet"), ...LEVELS.map((_, k) => box(`var(--s${k + 1})`, (k ? "" : "severity ") + levelText(k + 1))),
-    box("repeating-linear-gradient(45deg, var(--empty) 0 1.5px, transparent 1.5px 4px)", "no data"),
+    legendEntry("", "no data", "hatched"),
     el("span", {}, el("i", { style: { border: "1px dashed var(--empty)" } }), "no model"),
     ...(used("u") ? [el("span", {}, el("i", { style: { border: "1px solid var(--empty)" } }), "muted")] : []),
     ...(used("p") ? [el("span", {}, "blank: not scored")] : []));

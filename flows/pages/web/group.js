@@ -11,9 +11,10 @@ for (const one of DATA.panels) {
 }
 const chart = new TimeChart($("chart"), { panels, from: DATA.window[0], to: DATA.window[1], label: "sensors side by side", changed: tellRange });
 function tellRange() { $("range").replaceChildren(timeElement(chart.from), " to ", timeElement(chart.to), ` · ${DATA.zone}`); }
-for (const [id, act] of Object.entries({ left: () => chart.move(-.3), right: () => chart.move(.3), in: () => chart.zoom(.5),
-  out: () => chart.zoom(2), all: () => chart.reset() })) $(id).addEventListener("click", act);
+zoomButtons(chart);
 $("names").replaceChildren(...DATA.panels.map(one => el("li", {}, el("a", { href: "/sensor?" + new URLSearchParams({ id: one.sensor }) }, one.sensor),
   ` · ${one.events.length} event${one.events.length === 1 ? "" : "s"}`)));
+$("legend").replaceChildren(legendEntry("series", "observed", "line"), legendEntry("score", "score", "line"),
+  legendEntry("threshold", "threshold", "line dash"), legendEntry("event", "event, from its start to its end"), legendEntry("", "no score", "hatched"));
 tellRange();
 document.body.dataset.ready = "yes";

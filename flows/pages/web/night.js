@@ -53,14 +53,15 @@ async function askExpected(sensor) {
 }
 function drawPicture(canvas) {
   const event = canvas.event, picture = event.picture, width = canvas.clientWidth || 260, height = 68, left = 46;
-  const pen = sized(canvas, width, height), values = unpack(picture.v);
+  const pen = sized(canvas, width, height + (event.channels.length > 1 ? 14 : 0)), values = unpack(picture.v);
   drawn.add(canvas);
   const span = picture.to - picture.from, time = (k, count) => picture.from + span * (k + .5) / count;
   const x = t => left + (t - picture.from) / span * (width - left - 2);
   const low = picture.v.low, high = picture.v.high;
   const y = v => height - 6 - (v - low) / (high - low || 1) * (height - 14);
   pen.fillStyle = colour("soft"); pen.textAlign = "right"; pen.textBaseline = "middle";
-  pen.fillText(numberText(+high.toPrecision(3)), left - 6, y(high)); pen.fillText(numberText(+low.toPrecision(3)), left - 6, y(low));
+  const digits = Math.max(3, Math.min(6, 2 + Math.ceil(Math.log10(Math.max(Math.abs(low), Math.abs(high)) / (high - low || 1)))));
+  for (const v of [low, high]) pen.fillText(numberText(v, digits), left - 6, y(v));
   pen.fillStyle = colour("event"); pen.globalAlpha = .18;
   const a = x(Math.max(event.start, picture.from)), b = x(Math.min(event.end, picture.to));
   pen.fillRect(a, 0, Math.max(2, b - a), height);
@@ -75,6 +76,10 @@ function drawPicture(canvas) {
   }
   pen.strokeStyle = colour("series"); pen.lineWidth = 1.2;
   line(pen, values.map((v, k) => [time(k, values.length), v]), x, y);
+  if (event.channels.length > 1) { // which of them is drawn
+    pen.textAlign = "left"; pen.fillStyle = colour("soft");
+    pen.fillText(fitted(pen, picture.channel, width - left), left, height + 8);
+  }
 }
 function eventRow(event) {
   const canvas = event.picture ? el("canvas", { role: "img", "aria-label": `${event.picture.channel} around the event` }) : null;
@@ -97,7 +102,8 @@ function showEvents() {
   const found = chosen();
   drawn.clear();
   $("events").replaceChildren(...found.slice(0, most).map(eventRow));
-  if (!found.length) $("events").append(el("p", { class: "soft" }, DATA.events.length ? "No event matches." : "A quiet night: no events."));
+  if (!found.length) $("events").append(el("p", { class: "soft" }, DATA.events.length ? "No event matches."
+    : DATA.scored ? "A quiet night: no events." : `This night is not scored; paano score --day ${DATA.day} scores it.`));
   $("shown").textContent = found.length === DATA.events.length ? `${found.length}, the most severe first`
     : `${found.length} of ${DATA.events.length}`;
   $("more").classList.toggle("hidden", found.length <= most);
@@ -126,10 +132,8 @@ const map = new CellMap($("map"), {
     MARKS[row.cells[column]] || `severity ${levelText(Number(row.cells[column]))}`].join("\n"),
 });
 mapLegend($("map-legend"), DATA.rows.map(row => row[2]));
-const swatch = (ink, text, kind) => el("span", {}, el("i", { class: kind, style: kind.includes("line") ? { borderColor: `var(--${ink})` }
-  : { background: `var(--${ink})`, opacity: .5 } }), text);
-const showPictureLegend = () => $("picture-legend").replaceChildren(swatch("series", "observed", "line"), ...(DATA.events.some(e => e.picture && e.picture.mid)
-  ? [swatch("expected", "expected normal", "line dash")] : []), swatch("event", "event", ""));
+const showPictureLegend = () => $("picture-legend").replaceChildren(legendEntry("series", "observed", "line"), ...(DATA.events.some(e => e.picture && e.picture.mid)
+  ? [legendEntry("expected", "expected normal", "line dash")] : []), legendEntry("event", "event"));
 showPictureLegend();
 
 for (const id of ["search", "group", "least", "cause", "open-only"]) $(id).addEventListener("input", () => { most = SHOWN; showEvents(); showMap(); });

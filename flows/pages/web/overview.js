@@ -2,7 +2,7 @@
 const groups = [...new Set(DATA.rows.map(row => row[1]))].filter(Boolean).sort();
 $("group").replaceChildren(el("option", { value: "" }, "every group"), ...groups.map(name => el("option", { value: name }, name)));
 $("group").classList.toggle("hidden", !groups.length);
-const label = column => new Date(DATA.days[column]).toLocaleDateString("en-GB", { day: "2-digit", month: DATA.days.length > 31 ? undefined : "short", timeZone: "UTC" });
+const label = column => new Date(DATA.days[column]).toLocaleDateString("en-GB", { day: "2-digit", month: "short", timeZone: "UTC" });
 const MARKS = { 0: "quiet", x: "no data", m: "skipped: no model, or too little data", u: "muted", p: "not scored" };
 const map = new CellMap($("map"), {
   columns: DATA.days.length, labels: DATA.days.map((_, k) => label(k)), rows: [],
@@ -26,47 +26,15 @@ document.addEventListener("keydown", event => {
   if (event.key === "/" && !event.target.matches("input, select")) { $("search").focus(); event.preventDefault(); }
 });
 
-// Events by night: a bar for each, the severe ones at its foot.
-const bars = el("canvas", { role: "img", "aria-label": "events by night" });
-$("nights").replaceChildren(bars);
-function drawBars() {
-  const width = $("nights").clientWidth, height = 150;
-  if (!width) return;
-  const pen = sized(bars, width, height), left = 40, bottom = 22, wide = (width - left - 8) / DATA.nights.length;
-  const most = Math.max(1, ...DATA.nights.map(night => night.reduce((a, b) => a + b, 0)));
-  const y = n => height - bottom - n / most * (height - bottom - 20);
-  pen.textAlign = "right"; pen.textBaseline = "middle";
-  for (const n of niceTicks(0, most, 3).filter(Number.isInteger)) {
-    pen.strokeStyle = colour("line"); pen.beginPath(); pen.moveTo(left, y(n) + .5); pen.lineTo(width - 8, y(n) + .5); pen.stroke();
-    pen.fillStyle = colour("soft"); pen.fillText(String(n), left - 6, y(n));
-  }
-  const every = Math.ceil(44 / wide);
-  DATA.nights.forEach((night, k) => {
-    let sum = 0;
-    for (let level = 5; level >= 1; level--) {
-      const count = night[level - 1];
-      if (!count) continue;
-      pen.fillStyle = colour("s" + level);
-      pen.fillRect(left + k * wide + wide * .14, y(sum + count), wide * .72, y(sum) - y(sum + count));
-      sum += count;
-    }
-    pen.textAlign = "center"; pen.fillStyle = colour("soft");
-    if (k % every === 0) pen.fillText(label(k), left + (k + .5) * wide, height - 9);
-    if (sum && wide > 22) { pen.fillStyle = colour("ink"); pen.fillText(String(sum), left + (k + .5) * wide, y(sum) - 8); }
-  });
-}
-bars.addEventListener("pointermove", event => {
-  const box = bars.getBoundingClientRect(), k = Math.floor((event.clientX - box.left - 40) / ((box.width - 48) / DATA.nights.length));
-  if (!DATA.nights[k]) { hideTip(); return; }
-  showTip(event, `${DATA.days[k]}\n${DATA.nights[k].reduce((a, b) => a + b, 0)} events`);
-});
-bars.addEventListener("pointerleave", hideTip);
-bars.addEventListener("click", event => {
-  const box = bars.getBoundingClientRect(), k = Math.floor((event.clientX - box.left - 40) / ((box.width - 48) / DATA.nights.length));
-  if (DATA.days[k]) location.href = "/night?day=" + DATA.days[k];
-});
-redraws.push(drawBars);
-new ResizeObserver(drawBars).observe($("nights"));
+// Events by night: a bar for each, which leads to that night; the severe ones at its foot.
+const sums = DATA.nights.map(night => night.reduce((a, b) => a + b, 0)), most = Math.max(1, ...sums);
+const every = Math.ceil(52 * DATA.days.length / $("nights").clientWidth); // a label is about 50 pixels wide
+$("nights").replaceChildren(...DATA.nights.map((night, k) => {
+  const said = `${DATA.days[k]}: ${sums[k]} event${sums[k] === 1 ? "" : "s"}`;
+  return el("a", { href: "/night?day=" + DATA.days[k], title: said, "aria-label": said }, el("b", {}, sums[k] || null),
+    night.map((count, level) => el("i", { style: { height: `${100 * count / most}px`, background: `var(--s${level + 1})` } })),
+    el("span", {}, k % every ? "" : label(k)));
+}));
 mapLegend($("map-legend"), DATA.rows.map(row => row[2]));
 showMap();
 document.body.dataset.ready = "yes";

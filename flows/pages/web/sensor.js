@@ -61,8 +61,7 @@ async function refine(from, to) {
   });
   chart.draw();
 }
-for (const [id, act] of Object.entries({ left: () => chart.move(-.3), right: () => chart.move(.3), in: () => chart.zoom(.5),
-  out: () => chart.zoom(2), all: () => chart.reset() })) $(id).addEventListener("click", act);
+zoomButtons(chart);
 
 // The live view shows the page first and asks for the parts of the score and the expected normal afterwards.
 async function askParts() {
@@ -88,14 +87,18 @@ async function askParts() {
   chart.draw();
   document.body.dataset.parts = "yes";
 }
-const key = (ink, text, kind = "") => el("span", {}, el("i", { class: kind, style: kind.includes("line")
-  ? { borderColor: `var(--${ink})` } : { background: `var(--${ink})`, opacity: .5 } }), text);
-const showLegend = () => $("legend").replaceChildren(key("series", "observed", "line"), ...(DATA.channels.some(c => c.expected)
-  ? [key("expected", "expected normal", "line dash"), key("expected", "its usual band")] : []),
-  key("score", "score", "line"), key("threshold", "threshold", "line dash"),
-  ...Object.keys(DATA.parts).map(name => key(ink(name), partText(name), "line")), key("event", "event, from its start to its end"),
-  key("version", "first row of a version", "line dash"), ...(DATA.before < DATA.window[0] ? [key("line", "before the range")] : []));
-$("more").textContent = DATA.left_out ? ` ${DATA.left_out} further channels are not drawn.` : "";
+const showLegend = () => $("legend").replaceChildren(legendEntry("series", "observed", "line"), ...(DATA.channels.some(c => c.expected)
+  ? [legendEntry("expected", "expected normal", "line dash"), legendEntry("expected", "its usual band")] : []),
+  legendEntry("score", "score", "line"), legendEntry("threshold", "threshold", "line dash"),
+  ...Object.keys(DATA.parts).map(name => legendEntry(ink(name), partText(name), "line")), legendEntry("event", "event, from its start to its end"),
+  legendEntry("version", "first row of a version", "line dash"), ...(DATA.before < DATA.window[0] ? [legendEntry("line", "before the range")] : []),
+  ...(DATA.channels.some(c => c.gaps.length) || (DATA.score && DATA.score.gaps.length) ? [legendEntry("", "no value, or no score", "hatched")] : []));
+const scored = DATA.score || { rows: 0 };
+$("more").textContent = [DATA.left_out && `${DATA.left_out} further channels are not drawn.`, scored.rows || "Nothing is scored here.",
+  scored.no_model && `No model: ${scored.no_model} of ${scored.rows} rows have no score.`,
+  scored.no_data && `No data: ${scored.no_data} of ${scored.rows} rows have no score.`,
+  scored.provisional && `${scored.provisional} rows at the edge of the data may still change.`]
+  .filter(text => typeof text === "string").map(text => " " + text).join("");
 
 function showEvent(event) {
   const room = Math.max(event.end - event.start, 3 * HOUR);
