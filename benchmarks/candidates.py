@@ -37,7 +37,7 @@ from paano.evaluation.protocol import read_series as read_file
 from paano.scoring.bank import Bank, bank_size, kmeans, nearest_members
 from paano.scoring.kept import keep_rows
 from paano.scoring.level import fit_level
-from paano.scoring.next_value import fit_next_value
+from paano.scoring.next_value import QUANTILE, fit_next_value, past_of
 from paano.scoring.plain import SHARE, fit_plain
 from paano.scoring.shape import nearest_distance, spread, strided
 from paano.series import Series, read_series, valid_starts
@@ -189,9 +189,14 @@ def candidates(series: LabelledSeries, seed: int, more: bool = False) -> Iterato
     level, training = fit_level(base.train, config.patch, shape.train, config.normal_quantile)
     raw = level.score(base.whole)
     surprise = fit_next_value(base.train, config.patch)
-    row, patch = np.log1p(
-        np.maximum(surprise.sizes(base.whole) - surprise.limit[:, None], 0.0) / surprise.unit[:, None]
-    )[..., 0]
+    announced = valid_starts(base.train.usable, past_of(config.patch) + 1) + past_of(config.patch)
+    usual, sizes = surprise.sizes(base.train)[:, announced], surprise.sizes(base.whole)
+
+    def nats(limit: np.ndarray) -> np.ndarray:
+        """Surprise of the next value above `limit` [2, C], at the row and over a patch."""
+        return np.log1p(np.maximum(sizes - limit[:, None], 0.0) / surprise.unit[:, None])[..., 0]
+
+    row, patch = nats(surprise.limit)
 
     def both(one: np.ndarray) -> np.ndarray:
         return one + np.maximum(raw - level.typical, 0.0)
@@ -203,7 +208,18 @@ def candidates(series: LabelledSeries, seed: int, more: bool = False) -> Iterato
     ours = both(shape.in_units())
     now = both(nearest.in_units()) + row + patch
     yield BEFORE, ours
-    yield OURS, both(SHARE * (nearest.in_units() + plain)) + row + patch
+    shaped = both(SHARE * (nearest.in_units() + plain))
+    yield OURS, shaped + row + patch
+    yield "default without the next value", shaped
+    yield "default, next value over a patch alone", shaped + patch
+    yield "default, next value at the row alone", shaped + row
+    high, most = np.quantile(usual, QUANTILE, axis=1), usual.max(axis=1)
+    for name, limit in (
+        ("default, next value at the row above the 99.9th percentile", high),
+        ("default, next value at the row above the largest", np.stack([most[0], high[1]])),
+        ("default, next value over a patch above the largest", np.stack([surprise.limit[0], most[1]])),
+    ):
+        yield name, shaped + nats(limit).sum(axis=0)
     yield "default without plain patches", now
     yield "default without plain patches, shape counts 3/4", both(SHARE * nearest.in_units()) + row + patch
     yield "default, plain patches count fully", now + plain

@@ -2,11 +2,15 @@
 
     python -m benchmarks.method            a table; about twenty minutes on an idle core
     python -m benchmarks.method --quick    a minute: shorter, scaled up, and no year of minutes
+    python -m benchmarks.method --former   only `score_of_former`, half a minute
     python -m benchmarks.method --json     one object on standard output
 
-All ratios are taken in one run against a float32 matrix product (2048³) on as many threads, each at its best
-of several turns. One thread is how a fleet runs it: as many workers as cores, one torch thread each. On a
-busy machine `--clock cpu` counts the processor time of this process only.
+Shares are of the rate of a float32 matrix product (2048³) on as many threads, in the same run, each at its
+best of several turns. `score_of_former` is what scoring costs with the preset `default`, against the settings
+that it had in version 0.1.0 (shape with three neighbours, and level): the same encoder on the same rows, in
+turns, with four weeks of five minutes in the kept history, where the plain distance costs most. One thread is
+how a fleet runs it: as many workers as cores, one torch thread each. On a busy machine `--clock cpu` counts
+the processor time of this process only.
 """
 
 from __future__ import annotations
@@ -23,6 +27,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from benchmarks.localise import FORMER, fit_alike
 from benchmarks.memory import peak_mb
 from paano import PaAno, PaAnoConfig
 from paano.network.encoder import layer_shapes, multiply_adds
@@ -33,11 +38,13 @@ from paano.network.train import train
 GOALS = {
     "train_of_gemm": "at least 0.50",
     "score_of_gemm": "at least 0.70",
+    "score_of_former": "at most 1.15",
     "light_speedup": "at least 12",
     "growth_exponent": "at most 1.1",
     "year_peak_mb": "below 2000",
 }
 YEAR = 525_600  # minutes
+FOUR_WEEKS = 8_064  # rows of five minutes
 
 
 class Clock:
@@ -108,6 +115,17 @@ def score_share(clock: Clock, preset: str, rows: int) -> float:
     return against_gemm(clock, lambda: model.score(x), rows * multiply_adds(config, 1), 2)
 
 
+def score_of_former(clock: Clock, rows: int, rounds: int) -> float:
+    """The cost of scoring with the preset `default`, against that with its settings of version 0.1.0."""
+    now = PaAnoConfig.preset("default", iterations=1)
+    models = fit_alike(series(FOUR_WEEKS), now, now.replace(**FORMER))
+    x, seconds = series(rows + now.patch - 1, seed=1), [math.inf] * 2
+    for _ in range(rounds):
+        for i, model in enumerate(models):
+            seconds[i] = min(seconds[i], clock.of(lambda model=model: model.score(x)))
+    return seconds[0] / seconds[1]
+
+
 def end_to_end(clock: Clock, preset: str, rows: int, iterations: int) -> float:
     """Seconds to fit and score; with fewer iterations the training is scaled up to the preset's."""
     config, x = PaAnoConfig.preset(preset), series(rows)
@@ -150,10 +168,14 @@ def run(arguments: argparse.Namespace) -> Iterator[tuple[str, Any]]:
     clock, quick = Clock(arguments.clock), arguments.quick
     yield "threads", arguments.threads
     yield "clock", arguments.clock
+    if arguments.former:
+        yield "score_of_former", score_of_former(clock, 2_000, 12)
+        return
     yield "gemm_gflops", 2 * gemm_rate(clock) / 1e9
 
     yield "train_of_gemm", train_share(clock, "paper", 2 if quick else 20)
     yield "score_of_gemm", score_share(clock, "paper", 500 if quick else 5_000)
+    yield "score_of_former", score_of_former(clock, 500 if quick else 2_000, 3 if quick else 12)
     yield "light_train_of_gemm", train_share(clock, "light", 5 if quick else 50)
     yield "light_score_of_gemm", score_share(clock, "light", 1_000 if quick else 10_000)
 
@@ -193,6 +215,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="smaller and shorter; no year of minutes")
     parser.add_argument("--threads", type=int, default=1, help="torch threads")
     parser.add_argument("--clock", choices=("wall", "cpu"), default="wall")
+    parser.add_argument("--former", action="store_true", help="only the cost against the settings of 0.1.0")
     parser.add_argument("--one", type=int, metavar="ROWS", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)

@@ -1,11 +1,17 @@
 """The next-value score: how far was each value from what the values before it announced?
 
-A linear forecast in closed form: the next value minus the last one, by ridge regression on the differences of
-the last p values to the last one. Its residual is looked at twice, at the row itself and over a patch around
-it (root mean square, so that many small surprises count like a large one). Each counts for what it has above
-the 99.9th percentile of the training rows, in units of its own root mean square there, as nats: ln(1 + d), as
-for the level; the two add up. The residual of a row looks at no later row: it rises exactly where something
-begins, where shape and level are spread over a patch.
+A linear forecast in closed form: the next value minus the last one, by ridge regression on the differences
+of the last p values to the last one. Its residual is looked at twice, at the row itself and over a patch
+around it (root mean square, so that many small surprises count like a large one). Each counts for what it
+has above its limit, in units of its own root mean square in training, as nats: ln(1 + d), as for the level;
+the two add up. The residual of a row looks at no later row: it rises exactly where something begins, where
+shape and level are spread over a patch.
+
+The limit over a patch is the 99.9th percentile of training. At the row, one training row in a thousand would
+then stand out of the training scores, each by itself: more often than an alarm budget allows, so that the
+threshold would rise for shape and level as well. There the limit lies above the largest residual of
+training, by as much as that is above the percentile (what a history a few times as long would have reached),
+because a threshold that no training row has raised allows for no new one either.
 
 Every channel has a forecast of its own; channels add up over √C, as the level's do. A row without p usable
 rows before it has no forecast and no surprise of its own. Only the rows of a forecast decide its numbers,
@@ -25,7 +31,7 @@ from paano.series import Series, valid_starts
 
 MOST_PAST = 48  # values that a forecast looks at
 RIDGE = 1e-4  # of the mean square of the differences: what is added to the diagonal
-QUANTILE = 0.999  # of the training rows: up to it nothing is a surprise
+QUANTILE = 0.999  # of the training rows: over a patch, up to it nothing is a surprise
 LOOKS = 2  # the row itself, and a patch around it
 ROWS_AT_ONCE = 20_000
 # A residual is never measured in less than this share of the channel's deviation and of its height: below
@@ -123,6 +129,7 @@ def fit_next_value(series: Series, patch: int) -> NextValue:
     sizes = found.sizes(series)[:, starts + past]
     if starts.size:
         limit = np.quantile(sizes, QUANTILE, axis=1)
+        limit[0] = 2 * sizes[0].max(axis=0) - limit[0]
         unit = np.sqrt(np.square(sizes).mean(axis=1))
     return NextValue(patch, weights, limit, np.maximum(unit, smallest))
 

@@ -20,11 +20,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from numpy.lib.stride_tricks import sliding_window_view
 from torch import Tensor
 
 from paano.errors import ArtifactError
-from paano.scoring.bank import BLOCK
 from paano.scoring.kept import Kept
 from paano.scoring.level import SHAPE_QUANTILE, over_channels
 from paano.scoring.shape import exclude_near, spread
@@ -38,6 +38,8 @@ PLACES = (
 # A patch that moves less than this share of what is typical is nearly flat: its noise is no shape.
 FLAT_SHARE, LEAST_SHARE = 0.03, 0.01
 PATCHES_AT_ONCE = 16_384
+ALIKE_AT_ONCE = 1_000_000  # products held at once (4 MB), most of which stay in a processor's cache
+GROUP = 64  # products among which the largest is looked for without its place
 
 
 @dataclass(frozen=True)
@@ -178,20 +180,37 @@ def nearest(ours: Tensor, theirs: Tensor, near: tuple[np.ndarray, np.ndarray, in
     `near` are the rows at which ours [n] and theirs [K] start and how close two may not be; where nothing is
     left the result is NaN.
     """
-    half = theirs.square().sum(dim=1) / 2  # |a − b|² is smallest where a·b − |b|²/2 is largest
+    # |a − b|² is smallest where a·b − |b|²/2 is largest: one product with −|b|²/2 as a further column
+    half = theirs.square().sum(dim=1, keepdim=True) / 2
+    places = F.pad(torch.cat([theirs, -half], dim=1), (0, 0, 0, -len(theirs) % GROUP))
+    places[len(theirs) :, -1] = -torch.inf
+    queries = torch.cat([ours, torch.ones(len(ours), 1)], dim=1)  # [n, d + 1]
+    rows = max(1, ALIKE_AT_ONCE // len(places))
+    room = torch.empty(min(rows, len(ours)), len(places))
     out = torch.empty(len(ours))
-    rows = max(1, BLOCK // len(theirs))
     for i in range(0, len(ours), rows):
         part = ours[i : i + rows]
-        alike = torch.addmm(-half, part, theirs.T)  # [m, K]
+        alike = torch.mm(queries[i : i + rows], places.T, out=room[: len(part)])  # [m, K]
         if near is not None:
             starts, position, exclude = near
             exclude_near(alike, starts[i : i + rows], position, exclude)
-        best, which = alike.max(dim=1)
+        best, which = _largest(alike)
         # from the differences themselves, in which nothing cancels
         apart = (part - theirs[which]).square().mean(dim=1).sqrt()
         out[i : i + rows] = torch.where(best > -torch.inf, apart, torch.nan)
     return out
+
+
+def _largest(x: Tensor) -> tuple[Tensor, Tensor]:
+    """The largest value of each row of `x` [m, K] and its column (0 where all are −inf).
+
+    As `x.max(dim=1)` in a third of its time: one pass over K, a multiple of GROUP, without looking for the
+    column, and one over a single group.
+    """
+    groups = x.view(len(x), -1, GROUP)
+    group = groups.amax(dim=2).argmax(dim=1)
+    best, place = groups[torch.arange(len(x)), group].max(dim=1)
+    return best, torch.where(best > -torch.inf, group * GROUP + place, 0)
 
 
 def _flat_deviation(kept: Kept, channel: int, patch: int) -> float:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -9,6 +11,8 @@ import torch
 from benchmarks.candidates import BEFORE, OURS, STRIDE, candidates, detrended, smoothed, table
 from paano import PaAno, PaAnoConfig
 from paano.patches import standardise
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.mark.slow

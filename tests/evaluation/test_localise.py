@@ -4,11 +4,24 @@ from __future__ import annotations
 
 import itertools
 import json
+from pathlib import Path
 
+import numpy as np
 import pytest
 
-from benchmarks.localise import Case, Tally, events_of, main, overlap, planted_cases
+from benchmarks.localise import (
+    Case,
+    Finished,
+    Tally,
+    events_of,
+    main,
+    measure_series,
+    overlap,
+    planted_cases,
+)
 from paano.evaluation.synth import KINDS
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def test_the_overlap_is_intersection_over_union():
@@ -51,3 +64,16 @@ def test_the_benchmark_prints_its_keys(capsys):
     keys = {"iou", "start_error", "end_error", "spike_length", "found", "false_alarms"}
     assert keys <= set(found["now"]) == set(found["before"])
     assert found["now"]["iou"] > found["before"]["iou"]
+
+
+def test_every_labelled_series_counts_once(monkeypatch):
+    spans = {"before": [(0, 9)], "now": [(5, 9)]}
+    monkeypatch.setattr("benchmarks.localise.events_of", lambda case, stride: spans)
+    none = np.zeros(1000)
+    one = Case("one", none, 0, [("", 5, 9)])
+    many = Case("many", none, 0, [("", row, row) for row in range(500, 900, 10)])
+    found = measure_series(iter([one, many]), Finished())
+    assert (found["before"]["series"], found["before"]["both"]) == (2, 1)
+    assert (found["before"]["iou"], found["now"]["iou"], found["now"]["start_error"]) == (0.5, 1.0, 0)
+    assert found["now"]["found"] == 0.5
+    assert found["now"]["gain"].startswith("+0.500")

@@ -43,7 +43,7 @@ def trained(tmp_path_factory):
     fleet = fleets.make(
         tmp_path_factory.mktemp("orders") / "fleet",
         sensors=3,
-        model={"iterations": 0, "patch": 8, "level": "tail"},
+        model={"iterations": 0, "patch": 8, "level": "tail", "next_value": "ridge", "plain": "nearest"},
         history={"lookback": "6d"},
         alarms={"budget": 30.0},
     )
@@ -115,6 +115,16 @@ def check_orders(trained, tmp_path, orders):
     run(expected, *sorted(asked))
     assert_same(fleet, expected)
     assert contents(expected)[1].height, "the faults are events"
+
+
+def test_the_events_that_are_compared_have_the_edges_of_the_faults(trained, tmp_path):
+    """Otherwise these tests would say nothing about the second look at an event."""
+    fleet = fresh(trained, tmp_path / "one")
+    run(fleet, *range(FIRST, LAST + 1))
+    events = contents(fleet)[1].filter(sensor="s00")
+    found = {((row["start"] - fleets.START) // fleets.STEP, row["length"]) for row in events.to_dicts()}
+    assert (6 * 48 - 6, 14) in found
+    assert (7 * 48 + 30, 30) in found, "two faults four rows apart are one"
 
 
 @examples(5)

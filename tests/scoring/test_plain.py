@@ -151,7 +151,7 @@ def test_long_series_are_scored_in_pieces(monkeypatch):
     x = read_series(beats(300, seed=1), 0)
     whole = plain_of(model(), x)
     monkeypatch.setattr(module, "PATCHES_AT_ONCE", 37)
-    monkeypatch.setattr(module, "BLOCK", 5000)
+    monkeypatch.setattr(module, "ALIKE_AT_ONCE", 5000)
     np.testing.assert_allclose(plain_of(model(), x), whole, atol=1e-6)
 
 
