@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -82,11 +83,18 @@ def new_home(root: Path, name: str) -> Path:
 
 
 def ask(address: str, what: str, body: dict[str, Any] | None = None) -> Any:
-    """An answer of Prefect's API."""
+    """An answer of Prefect's API. While its database is locked it says 503, and its own clients ask again."""
     data = None if body is None else json.dumps(body).encode()
     request = urllib.request.Request(f"{address}/{what}", data, {"Content-Type": "application/json"})
-    with urllib.request.urlopen(request, timeout=60) as answer:
-        return json.load(answer)
+    deadline = time.monotonic() + 60
+    while True:
+        try:
+            with urllib.request.urlopen(request, timeout=60) as answer:
+                return json.load(answer)
+        except urllib.error.HTTPError as error:
+            if error.code != 503 or time.monotonic() > deadline:
+                raise
+            time.sleep(1)
 
 
 def until(ready: Callable[[], bool], over: Callable[[], Any] = lambda: None) -> None:

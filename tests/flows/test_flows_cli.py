@@ -120,6 +120,12 @@ def test_a_date_that_is_none_is_refused(fleet, words):
     assert "write YYYY-MM-DD" in " ".join(call(*words, "-f", fleet, code=2).stderr.split())
 
 
+def test_a_prefect_that_is_not_installed_is_one_paragraph(fleet, monkeypatch):
+    monkeypatch.setitem(sys.modules, "prefect", None)
+    said = call("score", "-f", fleet, code=1).stderr
+    assert "prefect" in said and "Traceback" not in said and len(said.splitlines()) < 6, said
+
+
 def test_status_counts_the_fleet(fleet):
     facts = json.loads(call("status", "-f", fleet, "--json").stdout)
     assert facts["sensors"] == 2
