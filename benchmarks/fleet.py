@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import importlib
 import json
 import os
 import platform
@@ -24,8 +23,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
@@ -35,89 +33,12 @@ from typing import Any
 import numpy as np
 
 from benchmarks.fleet_page import GOALS, RESULTS, known_results, write_report
+from benchmarks.fleet_parts import Parts, count_in_workers, watched
 
 FIRST = date(2026, 3, 2)
 KINDS = 4  # different models; every sensor has one of them, saved under its own name
 LEARNED = 14  # days a model is made from
 BUCKET = "fleet"
-
-
-@dataclass
-class Parts:
-    """Seconds of all threads by part of the work, S3 requests and bytes by store."""
-
-    seconds: Counter[str] = field(default_factory=Counter)
-    cpu: Counter[str] = field(default_factory=Counter)
-    requests: Counter[str] = field(default_factory=Counter)
-    read: Counter[str] = field(default_factory=Counter)
-    lock: Any = field(default_factory=threading.Lock)
-
-    @contextlib.contextmanager
-    def timed(self, part: str) -> Iterator[None]:
-        wall, cpu = time.perf_counter(), time.thread_time()
-        try:
-            yield
-        finally:
-            with self.lock:
-                self.seconds[part] += time.perf_counter() - wall
-                self.cpu[part] += time.thread_time() - cpu
-
-
-@contextlib.contextmanager
-def watched(parts: Parts) -> Iterator[None]:
-    """Time the parts of a night or a training in this process, and count what leaves it."""
-    from aiobotocore.client import AioBaseClient
-
-    from flows.run import nights
-    from flows.work.model import training
-    from flows.work.night import load as night_load
-    from flows.work.night import night
-    from paano.model import PaAno
-    from storage.registry.registry import Registry
-
-    send = AioBaseClient._make_api_call
-
-    async def counted(self: Any, operation: str, parameters: dict[str, Any]) -> Any:
-        answer = await send(self, operation, parameters)
-        store = (parameters.get("Key") or parameters.get("Prefix") or "other").split("/")[0]
-        with parts.lock:
-            parts.requests[store] += 1
-            if operation == "GetObject":
-                parts.read[store] += answer.get("ContentLength", 0)
-        return answer
-
-    def timed(part: str, function: Callable[..., Any]) -> Callable[..., Any]:
-        def call(*arguments: Any, **named: Any) -> Any:
-            with parts.timed(part):
-                return function(*arguments, **named)
-
-        return call
-
-    places: list[tuple[Any, str, str]] = [
-        (PaAno, "detect", "compute"),
-        (PaAno, "fit", "compute"),
-        (night_load, "read_together", "reading"),
-        (night_load, "load_champions", "registry"),
-        (Registry, "champions", "registry"),
-        (Registry, "register", "registry"),
-        (night, "commit_scores", "committing"),
-        (night, "update_events", "events"),
-        (training, "review_model", "review"),
-        (nights, "missed_days", "committing"),
-        (importlib.import_module("flows.score"), "finish", "report"),
-        (importlib.import_module("flows.retrain"), "finish", "report"),
-    ]
-    held = [(place, name, getattr(place, name)) for place, name, _ in places if hasattr(place, name)]
-    AioBaseClient._make_api_call = counted
-    for place, name, part in places:
-        if hasattr(place, name):
-            setattr(place, name, timed(part, getattr(place, name)))
-    try:
-        yield
-    finally:
-        AioBaseClient._make_api_call = send
-        for place, name, function in held:
-            setattr(place, name, function)
 
 
 # -- the fleet -----------------------------------------------------------------------------------------------
@@ -351,8 +272,7 @@ def run_score(built: Built, wanted: argparse.Namespace, cores: int) -> dict[str,
     floors = [floor_of_night(built, cores)]
     runs, parts = [], []
     for _ in range(2):
-        part = Parts()
-        with watched(part), spent() as run:
+        with counted(built) as part, spent() as run:
             report = score(fleet_file=built.file, day=built.night.isoformat())
         runs.append(run)
         parts.append(part)
@@ -371,12 +291,23 @@ def run_retrain(built: Built, wanted: argparse.Namespace, cores: int) -> dict[st
     from flows.run.days import day_window
 
     as_of = day_window(built.fleet.settings, built.night).end.isoformat()
-    floors, part = [floor_of_training(built, cores)], Parts()
-    with watched(part), spent() as run:
+    floors = [floor_of_training(built, cores)]
+    with counted(built) as part, spent() as run:
         report = retrain(fleet_file=built.file, as_of=as_of, sensors=built.names)
     assert report.counts["failed"] == 0, report.counts
     floors.append(floor_of_training(built, cores))
     return figures(wanted, cores, floors, [run], part, {}, history_bytes(built))
+
+
+@contextlib.contextmanager
+def counted(built: Built) -> Iterator[Parts]:
+    """Count what the block does, in this process and in its workers."""
+    folder, part = Path(built.file).parent / "parts", Parts()
+    folder.mkdir(exist_ok=True)
+    count_in_workers(folder)
+    with watched(part):
+        yield part
+    part.gather(folder)
 
 
 def history_bytes(built: Built) -> int:
@@ -433,7 +364,7 @@ class Spent:
     """What a run took."""
 
     seconds: float = 0.0
-    cpu: float = 0.0  # seconds of this process
+    cpu: float = 0.0  # seconds of this process and its workers
     machine: float = 0.0  # share of all cores that was not idle, the servers' work and any other included
     peak_mb: dict[str, float] = field(default_factory=dict)
 
@@ -445,20 +376,25 @@ def spent() -> Iterator[Spent]:
 
     found = Spent()
     began, cpu, before = time.perf_counter(), time.process_time(), psutil.cpu_times()
-    with peak_memory() as found.peak_mb:
+    with watched_processes() as (found.peak_mb, workers):
         yield found
-    found.seconds, found.cpu = time.perf_counter() - began, time.process_time() - cpu
+    found.seconds = time.perf_counter() - began
+    found.cpu = time.process_time() - cpu + sum(workers.values())
     now = psutil.cpu_times()
     total, idle = sum(now) - sum(before), now.idle + now.iowait - before.idle - before.iowait
     found.machine = 1 - idle / total if total else 0.0
 
 
 @contextlib.contextmanager
-def peak_memory() -> Iterator[dict[str, float]]:
-    """The highest resident memory in MB of this process and of its children, looked at every 0.2 s."""
+def watched_processes() -> Iterator[tuple[dict[str, float], dict[int, float]]]:
+    """What this process and its children take, looked at every 0.2 s.
+
+    The highest resident memory in MB by what a process is, and the CPU seconds of each worker process.
+    """
     import psutil
 
     peak: dict[str, float] = {}
+    seconds: dict[int, float] = {}
     over = threading.Event()
 
     def look() -> None:
@@ -466,13 +402,17 @@ def peak_memory() -> Iterator[dict[str, float]]:
         while not over.wait(0.2):
             for process in [me, *me.children(recursive=True)]:
                 with contextlib.suppress(psutil.NoSuchProcess, psutil.AccessDenied):
-                    name = "worker" if process == me else name_of(process)
+                    name = "flow" if process == me else name_of(process)
                     peak[name] = max(peak.get(name, 0.0), round(process.memory_info().rss / 2**20))
+                    if name == "worker":
+                        now = sum(process.cpu_times()[:2])
+                        seconds[process.pid] = now - known.get(process.pid, 0.0)
 
+    known = {p.pid: sum(p.cpu_times()[:2]) for p in psutil.Process().children(recursive=True)}
     watcher = threading.Thread(target=look, daemon=True)
     watcher.start()
     try:
-        yield peak
+        yield peak, seconds
     finally:
         over.set()
         watcher.join(5)
@@ -489,7 +429,7 @@ def name_of(process: Any) -> str:
     ):
         if word in command:
             return name
-    return "engine"
+    return "worker"
 
 
 # -- goals ---------------------------------------------------------------------------------------------------

@@ -6,56 +6,26 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from prefect import flow, task
+from prefect import flow
 
 from flows.run.after import tell_failure, tell_reviews
 from flows.run.days import day_before_now, day_window
-from flows.run.engine import gpu_slot
-from flows.run.fanout import fan_out, load_settings, run_name
-from flows.run.fleet import choose_sensors, fix_shards, fleet_for, open_fleet
-from flows.run.outcome import Outcome, attempt, skipped
-from flows.run.plan import Batch, plan_sensors, plan_shards, shard_members
+from flows.run.fanout import batch_task, fan_out, load_settings, run_name
+from flows.run.fleet import choose_sensors, fix_shards, open_fleet
+from flows.run.outcome import Outcome, skipped
+from flows.run.plan import plan_sensors, plan_shards
 from flows.run.report import Report, finish
+from flows.run.workers import get_ready
 from flows.settings.fleet_file import Settings
-from flows.work.model.due import Check, check_shard
-from flows.work.model.training import retrain_group, retrain_sensor
-from paano.device import pick_device
+from flows.work.model.batches import check_sensors, train_sensors
+from flows.work.model.due import Check
 from paano.network.together import GROUP
-from storage.registry.registry import Version
 from storage.secrets import without_secrets
 
+TRAINING = 25  # nights of a sensor that take no longer than its training
 
-@task(name="check batch", task_run_name="check {batch.name}")
-@without_secrets
-def check_batch(
-    batch: Batch, settings: dict[str, Any], versions: dict[str, Version], as_of: str, asked: bool
-) -> list[Check]:
-    """Which sensors of the batch need a new model."""
-    fleet, moment = fleet_for(settings), datetime.fromisoformat(as_of)
-    return [
-        check
-        for members in shard_members(batch, fleet.scores.shards)
-        for check in check_shard(fleet, members, versions, moment, asked)
-    ]
-
-
-@task(name="train batch", task_run_name="train {batch.name}")
-@without_secrets
-def train_batch(
-    batch: Batch, settings: dict[str, Any], versions: dict[str, Version], as_of: str, why: dict[str, str]
-) -> list[Outcome]:
-    """A new version for each sensor of the batch."""
-    fleet, moment = fleet_for(settings), datetime.fromisoformat(as_of)
-    run = fleet.settings.run
-    device = str(pick_device(run.device))
-    if device.startswith("cuda"):
-        with gpu_slot(device, run.engine):
-            return retrain_group(fleet, batch.sensors, moment, versions, why, batch.number)
-
-    def train_one(sensor: str) -> Outcome:
-        return retrain_sensor(fleet, sensor, moment, versions.get(sensor), why[sensor])
-
-    return [attempt(train_one, sensor, batch.number) for sensor in batch.sensors]
+check_batch = batch_task("check batch", "check {batch.name}")(check_sensors)
+train_batch = batch_task("train batch", "train {batch.name}")(train_sensors)
 
 
 @flow(name="retrain", flow_run_name=run_name, on_failure=[tell_failure], on_crashed=[tell_failure])
@@ -70,12 +40,12 @@ def retrain(
     names = choose_sensors(fleet, sensors)
     shards = fix_shards(fleet, len(names))
     champions = fleet.registry.champions(names)
+    get_ready(settings, TRAINING * len(names))
     half = max(1, settings.run.max_tasks // 2)  # two rounds share the limit of task runs
 
     batches = plan_shards(names, shards, half)
-    when = moment.isoformat()
     known: dict[str, Mapping[str, Any]] = {"versions": champions}
-    found = fan_out("check", check_batch, batches, settings, known, as_of=when, asked=bool(sensors))
+    found = fan_out("check", check_batch, batches, settings, known, as_of=moment, asked=bool(sensors))
     checks = [check for check in found if isinstance(check, Check)]
     outcomes = [outcome for outcome in found if isinstance(outcome, Outcome)]  # of batches that were lost
     outcomes += [skipped(check.sensor, "not due", **check.figures) for check in checks if not check.due]
@@ -88,7 +58,9 @@ def retrain(
     together = GROUP if settings.run.device == "cuda" else 1
     batches = plan_sensors(due, min(half, max(1, -(-len(due) // together))))
     known["why"] = due
-    outcomes += fan_out("train", train_batch, batches, settings, known, gpus=gpu_share(settings), as_of=when)
+    outcomes += fan_out(
+        "train", train_batch, batches, settings, known, gpus=gpu_share(settings), as_of=moment
+    )
     title, facts = f"{moment:%Y-%m-%d %H%M}", {"due": len(due)}
     notes = tell_reviews(settings, outcomes)
     return finish(Report("retrain", title, outcomes, moment, bool(sensors), notes, facts), settings)

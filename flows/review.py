@@ -2,42 +2,17 @@
 
 from __future__ import annotations
 
-from datetime import datetime
-from typing import Any
-
-from prefect import flow, task
+from prefect import flow
 
 from flows.retrain import moment_of
-from flows.run.fanout import fan_out, load_settings, run_name
-from flows.run.fleet import choose_sensors, fleet_for, open_fleet
-from flows.run.outcome import Outcome, attempt, skipped
-from flows.run.plan import Batch, plan_sensors
+from flows.run.fanout import batch_task, fan_out, load_settings, run_name
+from flows.run.fleet import choose_sensors, open_fleet
+from flows.run.plan import plan_sensors
 from flows.run.report import Report, finish
-from flows.work.model.comparison import compare
-from storage.registry.registry import Version
+from flows.work.model.batches import compare_sensors
 from storage.secrets import without_secrets
 
-
-@task(name="review batch", task_run_name="review {batch.name}")
-@without_secrets
-def review_batch(
-    batch: Batch,
-    settings: dict[str, Any],
-    versions: dict[str, Version],
-    challengers: dict[str, Version],
-    as_of: str,
-) -> list[Outcome]:
-    """The comparison of each sensor of the batch."""
-    fleet, moment = fleet_for(settings), datetime.fromisoformat(as_of)
-
-    def compare_one(sensor: str) -> Outcome:
-        champion = versions.get(sensor)
-        if sensor not in challengers:
-            number = champion.version if champion else None
-            return skipped(sensor, "no challenger to review", champion=number)
-        return compare(fleet, sensor, moment, challengers[sensor], champion)
-
-    return [attempt(compare_one, sensor, batch.number) for sensor in batch.sensors]
+review_batch = batch_task("review batch", "review {batch.name}")(compare_sensors)
 
 
 @flow(name="review", flow_run_name=run_name)
@@ -58,7 +33,7 @@ def review(fleet_file: str = "", as_of: str = "", sensors: list[str] | None = No
         batches,
         settings,
         {"versions": champions, "challengers": challengers},
-        as_of=moment.isoformat(),
+        as_of=moment,
     )
     title, notes = f"{moment:%Y-%m-%d %H%M}", [] if names else ["no challenger is waiting"]
     return finish(Report("review", title, outcomes, moment, bool(sensors), notes), settings)

@@ -11,6 +11,7 @@ from flows.run.fleet import absent_note, absent_outcomes, absent_sensors, choose
 from flows.run.heal_days import heal_days, healed_too
 from flows.run.nights import score_fleet
 from flows.run.report import Report, finish
+from flows.run.workers import get_ready
 from flows.work.night.days import refuse_after_the_data
 from storage.secrets import without_secrets
 from storage.window import Window, read_day
@@ -31,6 +32,7 @@ def score(fleet_file: str = "", day: str = "", sensors: list[str] | None = None)
     night = read_day(day) if day else day_before_now(settings)
     fleet = run_fleet(settings)
     names = choose_sensors(fleet, sensors)
+    get_ready(settings, len(names))
     champions = fleet.registry.champions(names if sensors else None)
     absent = absent_sensors(fleet, champions) if not sensors else []
     if day:

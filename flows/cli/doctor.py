@@ -313,7 +313,7 @@ def prefect(settings: Settings) -> Iterator[Finding]:
 def device(settings: Settings) -> Iterator[Finding]:
     import torch
 
-    from flows.run.engine import cores
+    from flows.run.workers import cores
     from paano.device import pick_device
 
     run = settings.run

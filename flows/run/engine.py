@@ -21,15 +21,14 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 from urllib.parse import urlsplit
 
-import joblib
 from prefect import Task
 from prefect.concurrency.sync import concurrency
 from prefect.futures import PrefectFuture, as_completed
 from prefect.settings import PREFECT_API_URL, temporary_settings
 from prefect.task_runners import TaskRunner, ThreadPoolTaskRunner
 
+from flows.run.workers import cores, use_processes
 from flows.settings.fleet_file import Settings
-from flows.settings.sections import RunSettings
 from paano.device import pick_device
 from paano.errors import ConfigError, Transient
 
@@ -83,15 +82,17 @@ class Engine:
         return annotate(resources={"GPU": self.gpus})
 
 
-def cores(threads: int = 1) -> int:
-    """How many workers of so many torch threads fit this machine or its container."""
-    return max(1, int(joblib.cpu_count()) // max(1, threads))
+def night_workers(settings: Settings, sensors: int) -> int:
+    """Batches at once of a night of so many sensors.
 
-
-def night_workers(run: RunSettings) -> int:
-    """Batches of a night at once. Threads are two for each core: half of a batch's time it waits, for a store
-    or for the lock that Python's threads share (benchmarks/FLEET.md)."""
-    return run.workers or cores(run.threads) * (2 if run.engine == "local" else 1)
+    Beside those that the processes work on, one waits for its turn. On threads it is two for each core: half
+    of a batch's time it waits, for a store or for the lock that Python's threads share (benchmarks/FLEET.md).
+    """
+    run = settings.run
+    fitting = run.workers or cores(run.threads)
+    if use_processes(settings, sensors):
+        return fitting + 1
+    return run.workers or fitting * (2 if run.engine == "local" else 1)
 
 
 def resolve_device(settings: Settings) -> Settings:

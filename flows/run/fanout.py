@@ -14,8 +14,9 @@ from contextlib import contextmanager
 from typing import Any, ParamSpec, TypeVar, cast
 from uuid import UUID
 
-from prefect import Task
+from prefect import Task, task
 from prefect.artifacts import create_progress_artifact, update_progress_artifact
+from prefect.cache_policies import NO_CACHE
 from prefect.runtime import flow_run
 
 from flows.run.days import day_before_now
@@ -23,8 +24,10 @@ from flows.run.engine import Batches, open_engine, resolve_device
 from flows.run.names import artifact_key
 from flows.run.outcome import Outcome, State, failed
 from flows.run.plan import Batch
+from flows.run.workers import in_worker
 from flows.settings.fleet_file import DEFAULT_FILE, Settings
 from paano.errors import PaanoError, Transient
+from storage.secrets import without_secrets
 
 logging.getLogger("prefect.task_runs").addFilter(
     # Said of every task with a time limit on threads; the comment of run.time_limit says it once.
@@ -79,19 +82,45 @@ def is_transient(_task: Any, _run: Any, state: Any) -> bool:
     return False
 
 
-def patient(task: Task[P, T], settings: Settings) -> Task[P, T]:
-    """`task`, tried again while a store is away: `run.retries` times."""
+def patient(work: Task[P, T], settings: Settings) -> Task[P, T]:
+    """`work`, tried again while a store is away: `run.retries` times."""
     tries = settings.run.retries
-    return task.with_options(
+    return work.with_options(
         retries=tries,
         retry_delay_seconds=(BACK_OFF + [BACK_OFF[-1]] * tries)[: max(1, tries)],
         retry_condition_fn=is_transient,
     )
 
 
+class Given:
+    """What a task gets beside its batch.
+
+    Prefect looks for futures in every list, dict and dataclass among the parameters of a task, thing by
+    thing: for 64 sensors that took longer than reading their history. It does not look into this.
+    """
+
+    def __init__(self, **values: Any) -> None:
+        self.values = values
+
+
+def batch_task(name: str, run_name: str) -> Callable[[Callable[..., list[Any]]], Batches]:
+    """A Prefect task of a plain function `work(batch, …)`; a worker process does it, where there are some."""
+
+    def made(work: Callable[..., list[Any]]) -> Batches:
+        # A run is never asked for what an earlier one gave, so no digest is made of what a task gets.
+        @task(name=name, task_run_name=run_name, cache_policy=NO_CACHE)
+        @without_secrets
+        def run(batch: Batch, given: Given) -> list[Any]:
+            return in_worker(work, batch, **given.values)
+
+        return run
+
+    return made
+
+
 def fan_out(
     what: str,
-    task: Batches,
+    work: Batches,
     batches: list[Batch],
     settings: Settings,
     by_sensor: Mapping[str, Mapping[str, Any]],
@@ -100,13 +129,13 @@ def fan_out(
     workers: int = 0,
     **arguments: Any,
 ) -> list[Any]:
-    """The values of `task` for all batches, in the order of the batches; a lost batch gives failed outcomes.
+    """The values of `work` for all batches, in the order of the batches; a lost batch gives failed outcomes.
 
-    A task gets its batch, the settings, of each mapping in `by_sensor` the part for its sensors, `arguments`.
+    It gets its batch, the settings, of each mapping in `by_sensor` the part for its sensors, `arguments`.
     `gpus` is the share of a GPU that a batch asks for, `workers` how many run at once.
     """
     run = settings.run
-    task = patient(task, settings).with_options(timeout_seconds=run.time_limit.total_seconds())
+    work = patient(work, settings).with_options(timeout_seconds=run.time_limit.total_seconds())
     plain = settings.to_dict()
     gathered: dict[int, list[Any]] = {}
     progress = Progress(settings.fleet.name, what, sum(len(batch.sensors) for batch in batches))
@@ -118,12 +147,14 @@ def fan_out(
         gpus=gpus,
     ) as engine:
         futures = {}
-        for batch in batches:
+        # The largest first, so that the workers end together.
+        for batch in sorted(batches, key=lambda batch: -len(batch.sensors)):
             cut = {
                 name: {sensor: values[sensor] for sensor in batch.sensors if sensor in values}
                 for name, values in by_sensor.items()
             }
-            futures[engine.submit(task, batch=batch, settings=plain, **cut, **arguments)] = batch
+            given = Given(settings=plain, **cut, **arguments)
+            futures[engine.submit(work, batch=batch, given=given)] = batch
         for future in engine.as_completed(futures):
             batch = futures[future]
             value = engine.result(future)

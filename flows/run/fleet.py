@@ -17,6 +17,7 @@ from typing import Any
 
 from flows.run.known import Known
 from flows.run.outcome import Outcome, skipped
+from flows.run.workers import run_of_worker
 from flows.settings.fleet_file import Settings
 from flows.settings.per_sensor import own_settings
 from paano.errors import ConfigError, HistoryError
@@ -253,12 +254,16 @@ def fleet_for(settings: dict[str, Any]) -> Fleet:
     A worker process of Dask or Ray outlives many runs: each run opens its fleet anew, so that it sees the
     sensors of today, and keys that have changed since are read again, also within a run.
     """
-    from prefect.runtime import flow_run  # here: commands that run no flow start without Prefect
-
     plain = Settings.from_dict(settings)
-    if not (run := flow_run.id):
+    if not (run := run_of_worker() or _run_of_flow()):
         return open_fleet(plain)
     return _shared(json.dumps(settings, sort_keys=True), run, storage_options(plain))
+
+
+def _run_of_flow() -> str:
+    from prefect.runtime import flow_run  # here: commands that run no flow start without Prefect
+
+    return flow_run.id or ""
 
 
 def run_fleet(settings: Settings) -> Fleet:

@@ -10,12 +10,11 @@ from contextlib import contextmanager
 from datetime import date, timedelta
 from typing import Any
 
-from prefect.runtime import flow_run
-
 from flows.run.days import DAY, day_window
 from flows.run.fleet import Fleet, fleet_for, storage_options
 from flows.run.plan import Batch
 from paano.errors import PaanoError
+from storage.history.listing import Listed
 from storage.history.reader import Piece
 from storage.history.scatter import remove_pieces
 from storage.objects.store import open_store
@@ -76,6 +75,8 @@ def room_for_pieces(fleet: Fleet) -> Iterator[str]:
         with tempfile.TemporaryDirectory(prefix="paano-pieces-") as folder:
             yield folder
         return
+    from prefect.runtime import flow_run  # here: a worker process does without Prefect
+
     place = f"{settings.place(settings.run.url)}/pieces/{flow_run.id or 'run'}"
     try:
         yield place
@@ -85,19 +86,21 @@ def room_for_pieces(fleet: Fleet) -> Iterator[str]:
 
 def fleet_of_batch(
     settings: dict[str, Any],
-    pieces: Mapping[str, Piece] | None,
+    pieces: Mapping[str, Piece],
+    listed: Mapping[str, Listed],
     batch: Batch,
     champions: Mapping[str, Version],
     days: Sequence[date],
 ) -> Fleet:
     """The fleet of a task; long tables are read from its piece, if it has one.
 
-    A batch asks three times what there is of a sensor. Where the run has not listed it for this process, as
-    on a cluster, that is done here, once.
+    A batch asks three times what there is of a sensor. Where the run has not listed it for this batch, as on
+    a cluster, that is done here, once.
     """
     fleet = fleet_for(settings)
-    for piece in (pieces or {}).values():
+    for piece in pieces.values():
         return dataclasses.replace(fleet, history=fleet.history.with_piece(piece))
+    fleet.history.listing.take(listed)
     if fleet.history.layout.kind == "sensor":
         list_history(fleet, batch.sensors, champions, days)
     return fleet

@@ -2,83 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import date
 from typing import Any
 
-from prefect import task
+from prefect.runtime import flow_run
 
 from flows.run.days import day_window, scored_before
 from flows.run.engine import night_workers
-from flows.run.fanout import fan_out
-from flows.run.fleet import Fleet, fix_shards, fleet_for
-from flows.run.history import fleet_of_batch, list_history, scattered
+from flows.run.fanout import batch_task, fan_out
+from flows.run.fleet import Fleet, fix_shards
+from flows.run.history import list_history, scattered
 from flows.run.outcome import Outcome, skipped
-from flows.run.plan import Batch, plan_night, shard_members
+from flows.run.plan import Batch, plan_night
+from flows.run.workers import has_processes, worker_processes
+from flows.work.night.batches import commit_rows, compute_rows, score_shards
 from flows.work.night.compute import Scored
 from flows.work.night.days import days_at_once, days_by_sensors, stretches
-from flows.work.night.night import DONE, add, caught_up, commit, compute, score_days
-from storage.history.reader import Piece
+from flows.work.night.night import DONE, add, caught_up
 from storage.registry.registry import Version
-from storage.secrets import without_secrets
 
-
-@task(name="score batch", task_run_name="score {batch.name}")
-@without_secrets
-def score_batch(
-    batch: Batch,
-    settings: dict[str, Any],
-    versions: dict[str, Version],
-    days: list[str],
-    shards: int,
-    dates: list[str],
-    rescore: bool = False,
-    resume: bool = False,
-    pieces: dict[str, Piece] | None = None,
-) -> list[Outcome]:
-    """Score the whole shards of `batch`, one after another, for `days` in order, and commit them."""
-    asked = [date.fromisoformat(day) for day in days]
-    fleet = fleet_of_batch(settings, pieces, batch, versions, asked)
-    known = [date.fromisoformat(day) for day in dates]
-    outcomes = []
-    for members in shard_members(batch, shards):
-        outcomes += score_days(
-            fleet, asked, members, versions, batch=batch.number, rescore=rescore, resume=resume, dates=known
-        )
-    return outcomes
-
-
-@task(name="compute batch", task_run_name="score {batch.title}")
-@without_secrets
-def compute_batch(
-    batch: Batch,
-    settings: dict[str, Any],
-    versions: dict[str, Version],
-    days: list[str],
-    rescore: bool = False,
-    pieces: dict[str, Piece] | None = None,
-) -> list[Scored]:
-    """Compute the rows of `batch` for `days`, which follow each other; `commit_batch` stores them."""
-    asked = [date.fromisoformat(day) for day in days]
-    fleet = fleet_of_batch(settings, pieces, batch, versions, asked)
-    windows = [day_window(fleet.settings, day) for day in asked]
-    scored = compute(fleet, windows, batch.sensors, versions, batch=batch.number, rescore=rescore)
-    return scored if fleet.settings.run.engine == "local" else [one.carried() for one in scored]
-
-
-@task(name="commit batch", task_run_name="commit {batch.name}")
-@without_secrets
-def commit_batch(
-    batch: Batch,
-    settings: dict[str, Any],
-    scored: dict[str, Scored],
-    days: list[str],
-    rescore: bool = False,
-) -> list[Outcome]:
-    """Store what was computed for the shards of `batch`: one PUT for each object."""
-    fleet = fleet_for(settings)
-    windows = [day_window(fleet.settings, date.fromisoformat(day)) for day in days]
-    return commit(fleet, windows, [scored[name] for name in batch.sensors if name in scored], rescore=rescore)
+score_batch = batch_task("score batch", "score {batch.name}")(score_shards)
+compute_batch = batch_task("compute batch", "score {batch.title}")(compute_rows)
+commit_batch = batch_task("commit batch", "commit {batch.name}")(commit_rows)
 
 
 def score_fleet(
@@ -102,23 +49,40 @@ def score_fleet(
         catch_up: also score days that were missed within run.catch_up before the first of `days`.
     """
     settings = fleet.settings
-    if settings.run.engine == "local":  # its tasks share this fleet; on a cluster each has its own
+    if settings.run.engine == "local":  # its tasks share what is listed; on a cluster each lists for itself
         list_history(fleet, sensors, champions, days)
     dates = scored_before(fleet, days[0], settings.run.catch_up) if catch_up else []
     shards = fix_shards(fleet, len(sensors), day_window(settings, days[0], days[-1]).days())
+    with worker_processes(settings, len(sensors), flow_run.id or ""):
+        return _score_fleet(what, fleet, sensors, champions, days, shards, dates, rescore, resume)
+
+
+def _score_fleet(
+    what: str,
+    fleet: Fleet,
+    sensors: Sequence[str],
+    champions: dict[str, Version],
+    days: Sequence[date],
+    shards: int,
+    dates: Sequence[date],
+    rescore: bool,
+    resume: bool,
+) -> list[Outcome]:
+    """The same, with what is known by now."""
+    settings = fleet.settings
     batches, commits = plan(fleet, sensors, shards)
     if not commits:
-        with scattered(fleet, batches, champions, days) as pieces:
+        with given_to(fleet, batches, champions, days) as by_sensor:
             return fan_out(
                 what,
                 score_batch,
                 batches,
                 settings,
-                {"versions": champions, "pieces": pieces},
-                workers=night_workers(settings.run),
-                days=[day.isoformat() for day in days],
+                by_sensor,
+                workers=night_workers(settings, len(sensors)),
+                days=days,
                 shards=shards,
-                dates=[day.isoformat() for day in dates],
+                dates=dates,
                 rescore=rescore,
                 resume=resume,
             )
@@ -134,9 +98,18 @@ def score_fleet(
 
 def plan(fleet: Fleet, sensors: Sequence[str], shards: int) -> tuple[list[Batch], list[Batch]]:
     """The batches of a run that scores `sensors`, as `plan_night` gives them for this fleet."""
-    run = fleet.settings.run
-    workers = night_workers(run)
+    run, workers = fleet.settings.run, night_workers(fleet.settings, len(sensors))
     return plan_night(sensors, shards, workers=workers, per_sensor=run.sensor_tasks, max_tasks=run.max_tasks)
+
+
+@contextmanager
+def given_to(
+    fleet: Fleet, batches: Sequence[Batch], champions: Mapping[str, Version], days: Sequence[date]
+) -> Iterator[dict[str, Mapping[str, Any]]]:
+    """What the batches are given by sensor: champions, pieces of long tables, what was listed."""
+    listed = fleet.history.listing.kept() if has_processes() else {}
+    with scattered(fleet, batches, champions, days) as pieces:
+        yield {"versions": champions, "pieces": pieces, "listed": listed}
 
 
 def score_stretch(
@@ -149,18 +122,17 @@ def score_stretch(
     rescore: bool,
 ) -> dict[str, Outcome]:
     """Compute in small batches, then commit each shard; a sensor's first champion is added to `champions`."""
-    settings, asked = fleet.settings, [day.isoformat() for day in days]
+    settings = fleet.settings
     batches, commits = plan(fleet, sensors, shards)
-    with scattered(fleet, batches, champions, days) as pieces:
-        by_sensor: dict[str, Mapping[str, Any]] = {"versions": champions, "pieces": pieces}
+    with given_to(fleet, batches, champions, days) as by_sensor:
         computed = fan_out(
             what,
             compute_batch,
             batches,
             settings,
             by_sensor,
-            workers=night_workers(settings.run),
-            days=asked,
+            workers=night_workers(settings, len(sensors)),
+            days=days,
             rescore=rescore,
         )
     scored = {one.sensor: one for one in computed if isinstance(one, Scored)}
@@ -172,7 +144,7 @@ def score_stretch(
         commits or batches,
         settings,
         {"scored": scored},
-        days=asked,
+        days=days,
         rescore=rescore,
     )
     return outcomes | {outcome.sensor: outcome for outcome in found if outcome.sensor in scored}

@@ -143,6 +143,12 @@ class RunSettings(Section):
     )
     device: Literal["auto", "cpu", "cuda", "mps"] = Field("auto", description="where models compute")
     gpus: float = Field(0.25, gt=0, le=8, description="share of a GPU that a retraining batch takes")
+    processes_from: int = Field(
+        200,
+        ge=0,
+        le=1_000_000,
+        description="a run of so many sensors works in processes of this machine, not threads; 0: never",
+    )
     sensor_tasks: int = Field(
         64, ge=0, le=500, description="up to so many sensors each has a task run of its own when it is scored"
     )

@@ -7,7 +7,7 @@ instead of one for each sensor.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from paano.errors import HistoryError, StorageError
@@ -18,6 +18,7 @@ from storage.objects.store import Store
 from storage.window import Window
 
 WORKERS = 8  # folders listed at once
+Listed = tuple[Window, list[Found]]  # in which time, and what was found
 
 
 class Listing:
@@ -25,7 +26,7 @@ class Listing:
 
     def __init__(self, store: Store, layout: HistoryLayout) -> None:
         self.store, self.layout = store, layout
-        self._kept: dict[str | None, tuple[Window, list[Found]]] = {}
+        self._kept: dict[str | None, Listed] = {}
 
     def objects(self, sensor: str | None, window: Window) -> list[Found]:
         """The objects that may hold rows of `window`, as `HistoryLayout.objects` gives them."""
@@ -39,9 +40,9 @@ class Listing:
         if self.layout.dated or not windows:
             return [self.objects(sensor, window) for window in windows]
         whole = Window(min(window.start for window in windows), max(window.end for window in windows))
-        every = self.objects(sensor, whole)
+        every = [(one, paths.span_of(one.key)) for one in self.objects(sensor, whole)]
         spans = [self.layout.span(window) for window in windows]
-        return [[one for one in every if paths.overlaps(one.key, span)] for span in spans]
+        return [[one for one, held in every if held is None or held.common(span)] for span in spans]
 
     def ahead(self, sensors: Iterable[str], window: Window, known: int) -> None:
         """List now what will be asked of `sensors` within `window`, and keep it; what is kept already stays.
@@ -63,6 +64,14 @@ class Listing:
             else:
                 with ThreadPoolExecutor(WORKERS) as pool:
                     list(pool.map(lambda sensor: self._one(sensor, window), names))
+
+    def kept(self) -> dict[str, Listed]:
+        """What was listed ahead of sensors with folders of their own, to be handed to another process."""
+        return {sensor: listed for sensor, listed in self._kept.items() if sensor is not None}
+
+    def take(self, listed: Mapping[str, Listed]) -> None:
+        """Keep what another process has listed."""
+        self._kept.update(listed)
 
     def _covers(self, sensor: str | None, window: Window) -> bool:
         span, kept = self.layout.span(window), self._kept.get(sensor)

@@ -134,13 +134,19 @@ def day_of(key: str) -> date | None:
     return found[0] if found and found[1] == 1 else None
 
 
-def overlaps(key: str, window: Window) -> bool:
-    """Whether an object can hold rows of `window`, by its partitions."""
+def span_of(key: str) -> Window | None:
+    """The time that the rows of an object lie in, by its partitions; None where they do not say."""
     found = partition(key)
     try:
-        return found is None or window.common(Window.day(*found)) is not None
+        return Window.day(*found) if found else None
     except OverflowError:  # the end of time
-        return True
+        return None
+
+
+def overlaps(key: str, window: Window) -> bool:
+    """Whether an object can hold rows of `window`, by its partitions."""
+    span = span_of(key)
+    return span is None or window.common(span) is not None
 
 
 def with_date(path: str, day: date) -> str:

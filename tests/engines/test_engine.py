@@ -11,7 +11,8 @@ from prefect import task
 from prefect.settings import PREFECT_API_URL, temporary_settings
 
 from flows.run import engine as engines
-from flows.run.engine import Engine, cores, gpu_slot, open_engine
+from flows.run.engine import Engine, gpu_slot, open_engine
+from flows.run.workers import cores
 from flows.settings.fleet_file import Settings
 from paano.errors import ConfigError
 

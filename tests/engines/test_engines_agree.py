@@ -14,6 +14,7 @@ from prefect.client.schemas.sorting import FlowRunSort
 
 from flows.retrain import retrain
 from flows.run.fleet import open_fleet
+from flows.run.workers import Workers
 from flows.score import score
 from flows.settings.fleet_file import Settings
 from tests.engines.tiny import days, objects, run_fleet, write_fleet
@@ -38,6 +39,24 @@ def test_two_dask_workers_write_the_same_bytes_as_one_thread(tmp_path):
         score(str(file), day=nights[0])  # the first models are made on the way
         found.append(objects(file.parent))
     assert len(found[0]) > 2 and found[0] == found[1]
+
+
+def test_two_processes_of_this_machine_write_the_same_bytes_as_one_thread(alone, tmp_path, monkeypatch):
+    monkeypatch.setenv("PAANO_RUN__PROCESSES_FROM", "1")
+    file = write_fleet(tmp_path, "local", workers=2)
+    seen = []
+    monkeypatch.setattr(Workers, "call", watched(Workers.call, seen))
+    run_fleet(file)
+    assert objects(tmp_path) == alone
+    assert {"train_sensors", "compute_rows", "commit_rows"} <= set(seen)
+
+
+def watched(call, seen):
+    def watching(self, work, *arguments, **named):
+        seen.append(work.__name__)
+        return call(self, work, *arguments, **named)
+
+    return watching
 
 
 @pytest.mark.slow

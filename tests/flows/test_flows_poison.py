@@ -10,9 +10,9 @@ import polars as pl
 import pytest
 
 from flows.run.fleet import fix_shards, open_fleet
-from flows.run.nights import score_batch
 from flows.run.outcome import count
 from flows.run.plan import plan_shards
+from flows.work.night.batches import score_shards
 from storage.history.paths import folder_of
 from storage.window import Window
 
@@ -93,12 +93,13 @@ def write(settings, name, times, values):
 def score_all(fleet):
     """Every batch of one night, as the flow's tasks do; the outcomes."""
     names = fleet.history.sensors().sensors
-    shards = fix_shards(fleet, len(names), [date.fromisoformat(fleets.night(NIGHT))])
+    night = date.fromisoformat(fleets.night(NIGHT))
+    shards = fix_shards(fleet, len(names), [night])
     settings = fleet.settings.to_dict()
     return [
         outcome
         for batch in plan_shards(names, shards, 500)
-        for outcome in score_batch.fn(batch, settings, {}, [fleets.night(NIGHT)], shards, [])
+        for outcome in score_shards(batch, settings, {}, [night], shards, [])
     ]
 
 

@@ -1,0 +1,136 @@
+"""Where the seconds of a flow go, by part of the work, in its own process and in its workers.
+
+A worker process imports this module as it begins, if `AS_WORKERS` says so, and writes what it counted to
+`$PAANO_BENCHMARK_PARTS` when it ends.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from multiprocessing import util
+from pathlib import Path
+from typing import Any
+
+HELD: list[Any] = []  # for as long as this process lives
+FOLDER = "PAANO_BENCHMARK_PARTS"
+PLACES = [  # module, function, part: where they are used, if a process has them
+    ("flows.work.night.load", "read_together", "reading"),
+    ("flows.work.night.load", "load_champions", "registry"),
+    ("flows.work.night.night", "commit_scores", "committing"),
+    ("flows.work.night.night", "update_events", "events"),
+    ("flows.work.model.training", "run_review_test", "review"),
+    ("flows.score", "finish", "report"),
+    ("flows.retrain", "finish", "report"),
+]
+KINDS = ("seconds", "cpu", "requests", "read")
+
+
+@dataclass
+class Parts:
+    """Seconds of all threads by part of the work, S3 requests and bytes by store."""
+
+    seconds: Counter[str] = field(default_factory=Counter)
+    cpu: Counter[str] = field(default_factory=Counter)
+    requests: Counter[str] = field(default_factory=Counter)
+    read: Counter[str] = field(default_factory=Counter)
+    lock: Any = field(default_factory=threading.Lock)
+
+    def gather(self, folder: Path) -> None:
+        """Add what worker processes have left in `folder`."""
+        for path in folder.glob("*.json"):
+            for kind, figures in json.loads(path.read_text()).items():
+                getattr(self, kind).update(figures)
+            path.unlink()
+
+    @contextlib.contextmanager
+    def timed(self, part: str) -> Iterator[None]:
+        wall, cpu = time.perf_counter(), time.thread_time()
+        try:
+            yield
+        finally:
+            with self.lock:
+                self.seconds[part] += time.perf_counter() - wall
+                self.cpu[part] += time.thread_time() - cpu
+
+
+@contextlib.contextmanager
+def watched(parts: Parts) -> Iterator[None]:
+    """Time the parts of a night or a training in this process, and count what leaves it."""
+    from aiobotocore.client import AioBaseClient
+
+    from paano.model import PaAno
+    from storage.registry.registry import Registry
+
+    send = AioBaseClient._make_api_call
+
+    async def counted(self: Any, operation: str, parameters: dict[str, Any]) -> Any:
+        answer = await send(self, operation, parameters)
+        store = (parameters.get("Key") or parameters.get("Prefix") or "other").split("/")[0]
+        with parts.lock:
+            parts.requests[store] += 1
+            if operation == "GetObject":
+                parts.read[store] += answer.get("ContentLength", 0)
+        return answer
+
+    def timed(part: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*arguments: Any, **named: Any) -> Any:
+            with parts.timed(part):
+                return function(*arguments, **named)
+
+        return call
+
+    here = {
+        name: module for name, module in sys.modules.items() if name.startswith(("flows", "paano", "storage"))
+    }
+    places = [(here[name], function, part) for name, function, part in PLACES if name in here]
+    places += [(PaAno, "detect", "compute"), (PaAno, "fit", "compute")]
+    places += [(Registry, "champions", "registry"), (Registry, "register", "registry")]
+    held = [(place, name, getattr(place, name)) for place, name, _ in places]
+    AioBaseClient._make_api_call = counted
+    for place, name, part in places:
+        setattr(place, name, timed(part, getattr(place, name)))
+    try:
+        yield
+    finally:
+        AioBaseClient._make_api_call = send
+        for place, name, function in held:
+            setattr(place, name, function)
+
+
+# -- in a worker process -------------------------------------------------------------------------------------
+
+
+def count_in_workers(folder: Path) -> None:
+    """Let worker processes count, and leave in `folder` what they counted."""
+    from flows.run import workers
+
+    os.environ[FOLDER] = str(folder)
+    workers.IMPORTED.append("benchmarks.fleet_worker")
+
+
+def leave(parts: Parts) -> None:
+    """Write what this process counted."""
+    figures = {kind: dict(getattr(parts, kind)) for kind in KINDS}
+    (Path(os.environ[FOLDER]) / f"{os.getpid()}.json").write_text(json.dumps(figures))
+
+
+def count_here() -> None:
+    """Count in every fork of this process, from its beginning to its end."""
+    HELD.append(Parts())  # the register keeps no reference
+    util.register_after_fork(HELD[0], begin)
+
+
+def begin(parts: Parts) -> None:
+    parts.__init__()  # type: ignore[misc]  # a lock does not survive a fork
+    held = contextlib.ExitStack()
+    held.enter_context(watched(parts))
+    util.Finalize(parts, leave, (parts,), exitpriority=100)
+    HELD.append(held)

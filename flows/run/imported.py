@@ -1,0 +1,13 @@
+"""What batches need, imported once for all worker processes of a machine.
+
+No thread may be started by it: the processes are forks.
+"""
+
+import aiobotocore.session  # noqa: F401
+import s3fs  # noqa: F401
+
+import flows.work.model.batches
+import flows.work.night.batches  # noqa: F401
+from paano.network.unlocked import unlocked
+
+unlocked()
