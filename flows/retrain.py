@@ -58,9 +58,9 @@ def retrain(
     together = GROUP if settings.run.device == "cuda" else 1
     batches = plan_sensors(due, min(half, max(1, -(-len(due) // together))))
     known["why"] = due
-    outcomes += fan_out(
-        "train", train_batch, batches, settings, known, gpus=gpu_share(settings), as_of=moment
-    )
+    share = gpu_share(settings)
+    with worker_processes(settings, TRAINING * len(due), flow_run.id or ""):
+        outcomes += fan_out("train", train_batch, batches, settings, known, gpus=share, as_of=moment)
     title, facts = f"{moment:%Y-%m-%d %H%M}", {"due": len(due)}
     notes = tell_reviews(settings, outcomes)
     return finish(Report("retrain", title, outcomes, moment, bool(sensors), notes, facts), settings)

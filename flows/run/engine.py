@@ -85,14 +85,12 @@ class Engine:
 def night_workers(settings: Settings, sensors: int) -> int:
     """Batches at once of a night of so many sensors.
 
-    Beside those that the processes work on, one waits for its turn. On threads it is two for each core: half
-    of a batch's time it waits, for a store or for the lock that Python's threads share (benchmarks/FLEET.md).
+    On threads it is two for each core: half of a batch's time it waits, for a store or for the lock that
+    Python's threads share (benchmarks/FLEET.md).
     """
     run = settings.run
-    fitting = run.workers or cores(run.threads)
-    if use_processes(settings, sensors):
-        return fitting + 1
-    return run.workers or fitting * (2 if run.engine == "local" else 1)
+    on_threads = run.engine == "local" and not use_processes(settings, sensors)
+    return run.workers or cores(run.threads) * (2 if on_threads else 1)
 
 
 def resolve_device(settings: Settings) -> Settings:

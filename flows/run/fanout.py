@@ -24,7 +24,7 @@ from flows.run.engine import Batches, open_engine, resolve_device
 from flows.run.names import artifact_key
 from flows.run.outcome import Outcome, State, failed
 from flows.run.plan import Batch
-from flows.run.workers import in_worker
+from flows.run.workers import cores, has_processes, in_worker
 from flows.settings.fleet_file import DEFAULT_FILE, Settings
 from paano.errors import PaanoError, Transient
 from storage.secrets import without_secrets
@@ -142,7 +142,7 @@ def fan_out(
     with open_engine(
         run.engine,
         address=run.address,
-        workers=workers or run.workers,
+        workers=(workers or run.workers or cores(run.threads)) + has_processes(),  # one waits for its turn
         threads=run.threads,
         gpus=gpus,
     ) as engine:

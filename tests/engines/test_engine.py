@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from contextlib import nullcontext
 
+import joblib
 import pytest
 import torch
 from prefect import task
@@ -114,7 +115,7 @@ def test_only_threads_that_share_a_gpu_wait_for_the_limit(device, kind, waits, m
 
 
 def test_workers_times_threads_fill_the_machine_and_no_more(monkeypatch):
-    monkeypatch.setattr(engines.joblib, "cpu_count", lambda: 8)
+    monkeypatch.setattr(joblib, "cpu_count", lambda: 8)
     assert [cores(1), cores(3), cores(8), cores(64)] == [8, 2, 1, 1]
 
 

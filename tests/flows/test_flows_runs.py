@@ -12,13 +12,13 @@ import fleets
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from prefect import flow, task
+from prefect import flow
 from prefect.client.orchestration import get_client
 from typer.testing import CliRunner
 
 from flows.cli.app import app
 from flows.run import fanout
-from flows.run.fanout import fan_out, watching
+from flows.run.fanout import batch_task, fan_out, watching
 from flows.run.fleet import open_fleet
 from flows.run.names import artifact_key
 from flows.run.outcome import Outcome, ok
@@ -152,7 +152,7 @@ def test_an_unknown_sensor_is_an_error_before_anything_runs(fleet):
         score(fleet_file=file, day=fleets.night(7), sensors=["s0O"])
 
 
-@task
+@batch_task("shaky", "shaky {batch.name}")
 def shaky(batch, settings, versions, folder):
     """Fails once with what is transient, always with what is not, else succeeds."""
     from pathlib import Path
@@ -187,7 +187,7 @@ def test_only_what_is_transient_is_tried_again_and_a_lost_batch_loses_only_itsel
     assert seen[-1] == ("shaky", 3, 3)
 
 
-@task
+@batch_task("stuck", "stuck {batch.name}")
 def stuck(batch, settings, versions):
     import time
 
