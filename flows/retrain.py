@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from prefect import flow
+from prefect.runtime import flow_run
 
 from flows.run.after import tell_failure, tell_reviews
 from flows.run.days import day_before_now, day_window
@@ -15,7 +16,7 @@ from flows.run.fleet import choose_sensors, fix_shards, open_fleet
 from flows.run.outcome import Outcome, skipped
 from flows.run.plan import plan_sensors, plan_shards
 from flows.run.report import Report, finish
-from flows.run.workers import get_ready
+from flows.run.workers import get_ready, worker_processes
 from flows.settings.fleet_file import Settings
 from flows.work.model.batches import check_sensors, train_sensors
 from flows.work.model.due import Check
