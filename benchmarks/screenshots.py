@@ -102,7 +102,8 @@ def take(browser: Any, address: str, path: Path, dark: bool = False, only: str =
     if dark:
         browser.execute_script("keepTheme('light')")
     with Image.open(path) as picture:  # of a page few colours are enough: half the size
-        few = picture.convert("RGB").quantize(COLOURS, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
+        every, rare = picture.convert("RGB"), Image.Quantize.MAXCOVERAGE  # keeps the colours of thin lines
+        few = every.quantize(COLOURS, rare, kmeans=1, dither=Image.Dither.NONE)
     few.save(path, optimize=True)
     print(path)
 

@@ -68,7 +68,7 @@ def register(app: typer.Typer, example: Callable[[str], str]) -> None:
                 event_columns(row, zone) | ({"verdict": said.get(row.event_id, "")} if said else {})
                 for row in rows[:limit]
             ]
-            more = f", the worst {limit} of {len(rows)}" if len(rows) > limit else ""
+            more = f", the worst {limit}" if len(rows) > limit else ""
             table(f"{len(rows)} events {days}{more}, times in {zone}", shown)
         else:
             screen.print(f"no events {days}")
