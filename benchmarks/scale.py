@@ -31,6 +31,7 @@ from benchmarks.memory import peak_mb
 from benchmarks.sizing import PAGE, Costs, Shape, night, week
 
 PLAN_SECONDS, PLAN_MEMORY = 10.0, 1e9  # what the planner may take for 100,000 sensors
+RUNS = ((6, 288, 1), (12, 144, 2))  # sensors, points and shards: costs come from the first
 TOLERANCE = {"requests": 0.15, "bytes": 0.35, "seconds": 0.75}  # of a formula, against the second run
 
 
@@ -182,6 +183,7 @@ def run_for_real(shape: Shape, folder: Path, server: Any) -> Measured:
     import polars as pl
 
     from flows.run.fleet import choose_sensors, fix_shards, open_fleet
+    from flows.run.history import list_history
     from flows.run.plan import plan_shards, shard_members
     from flows.settings.fleet_file import Settings
     from flows.work.night.night import score_days
@@ -189,7 +191,7 @@ def run_for_real(shape: Shape, folder: Path, server: Any) -> Measured:
     from storage.history.reader import write_history
     from storage.objects.store import StorageOptions
 
-    bucket, days = f"bench{shape.sensors}", 8
+    bucket, days = f"bench{shape.sensors}", shape.kept
     options = StorageOptions(
         endpoint=server.endpoint, region="us-east-1", key=server.key, secret=server.secret
     )
@@ -230,6 +232,7 @@ def run_for_real(shape: Shape, folder: Path, server: Any) -> Measured:
             names = choose_sensors(fleet, None)
             shards = fix_shards(fleet, len(names))
             champions = fleet.registry.champions(names)
+            list_history(fleet, names, champions, [day])
             for batch in plan_shards(names, shards, 500):
                 for members in shard_members(batch, shards):
                     outcomes = score_days(fleet, [day], members, dict(champions))
@@ -253,11 +256,12 @@ def measure_costs(run: Measured) -> Costs:
     sensors, shards = shape.sensors, shape.used_shards
     rows = 2 * sensors * shape.points  # a night writes its day and finishes the day before
     least = smallest_object()
+    pages = math.ceil(sensors / PAGE) + math.ceil(sensors * shape.kept / PAGE)  # of listings
     train, per_1000 = train_one()
     return Costs(
         seconds_per_1000_patches=1000 * warm.compute / warm.patches,
         seconds_per_sensor=max(0.0, warm.seconds - warm.compute) / sensors,
-        list_requests_per_sensor=(warm.of("history") - math.ceil(sensors / PAGE)) / sensors - shape.days_read,
+        list_requests_per_sensor=(warm.of("history") - pages) / sensors - shape.days_read,
         model_requests_per_sensor=cold.of("models") / sensors,
         model_bytes_per_sensor=cold.read["models"] / sensors,
         history_bytes_per_point=warm.read["history"]
@@ -308,7 +312,7 @@ def check(run: Measured, costs: Costs) -> list[dict[str, Any]]:
     said, warm, cold = night(run.shape, costs), run.warm, run.cold
     pairs = [
         ("history requests", "requests", said["history_requests"], warm.of("history")),
-        ("score requests", "requests", said["score_requests"], warm.of("scores")),
+        ("score requests, at most", "most", said["score_requests"], warm.of("scores")),
         ("event requests, at most", "most", said["event_requests"], warm.of("events")),
         ("model requests, empty cache", "requests", said["model_requests"], cold.of("models")),
         ("model requests, warm cache", "requests", 0, warm.of("models")),
@@ -332,8 +336,8 @@ def check(run: Measured, costs: Costs) -> list[dict[str, Any]]:
 def sizes(costs: Costs, points: int) -> list[dict[str, Any]]:
     return [
         {"sensors": sensors, "points": points, "night": night(s, costs), "week": week(s, costs)}
-        for sensors in (100, 1_000, 10_000, 100_000)
-        for s in [Shape(sensors, points)]
+        for sensors in (1_000, 10_000, 100_000)
+        for s in [Shape(sensors, points, kept=0)]  # dates in the path: nothing is listed
     ]
 
 
@@ -353,12 +357,14 @@ def main(arguments: list[str] | None = None) -> int:
         with tempfile.TemporaryDirectory() as folder, s3_server(Path(folder) / "s3") as server:
             for name in "ab":
                 (Path(folder) / name).mkdir()
-            costs = measure_costs(run_for_real(Shape(6, 288, shards=1), Path(folder) / "a", server))
-            second = run_for_real(Shape(12, 144, shards=2), Path(folder) / "b", server)
+            costs = measure_costs(
+                run_for_real(Shape(6, 288, shards=1, kept=8, later=1), Path(folder) / "a", server)
+            )
+            second = run_for_real(Shape(12, 144, shards=2, kept=8, later=1), Path(folder) / "b", server)
         result |= {
             "costs": asdict(costs),
             "check": check(second, costs),
-            "sizes": sizes(costs, options.points),
+            "sizes": [*sizes(costs, options.points), *sizes(costs, 5 * options.points)],
         }
         good = good and all(line["holds"] for line in result["check"])
     print(json.dumps(result, indent=2) if options.json else page(result))
@@ -391,8 +397,8 @@ def page(result: dict[str, Any]) -> str:
 
 
 TABLE = (
-    f"{'sensors':>8}{'tasks':>6}{'cores':>6}{'worker':>8}{'requests':>10}{'cold':>10}{'calls':>6}{'read':>9}"
-    f"{'written':>9}{'due':>7}{'cores':>6}{'or GPUs':>8}"
+    f"{'sensors':>8}{'points':>7}{'tasks':>6}{'cores':>6}{'core h':>7}{'worker':>8}{'requests':>10}"
+    f"{'cold':>10}{'calls':>6}{'read':>9}{'written':>9}{'due':>7}{'core h':>7}{'cores':>6}{'or GPUs':>8}"
 )
 
 
@@ -400,10 +406,11 @@ def row(item: dict[str, Any]) -> str:
     n, w = item["night"], item["week"]
     requests = n["history_requests"] + n["score_requests"] + n["event_requests"]
     return (
-        f"{item['sensors']:>8,}{n['task_runs']:>6}{n['cores']:>6}{n['worker_memory'] / 1e9:>6.1f}GB"
+        f"{item['sensors']:>8,}{item['points']:>7}{n['task_runs']:>6}{n['cores']:>6}"
+        f"{n['core_seconds'] / 3600:>7.2f}{n['worker_memory'] / 1e9:>6.1f}GB"
         f"{requests:>10,.0f}{requests + n['model_requests']:>10,.0f}{n['registry_calls']:>6}"
         f"{(n['history_bytes'] + n['score_bytes']) / 1e9:>7.2f}GB{n['score_bytes'] / 1e9:>7.2f}GB"
-        f"{w['due']:>7,}{w['cores']:>6}{w['gpus']:>8}"
+        f"{w['due']:>7,}{w['core_hours']:>7.1f}{w['cores']:>6}{w['gpus']:>8}"
     )
 
 

@@ -10,10 +10,11 @@ import math
 from dataclasses import dataclass
 
 from flows.run.plan import choose_shards
-from paano.alarms.explain import reach
 from paano.config import PaAnoConfig
 
 EVENT_REQUESTS = 4  # of a shard at most: events of two days read and written; most nights have none
+EVENT_DAY = 1  # of a shard at most: rows of one more day, where an event reaches into it
+LIST_SECONDS = 40e-6  # of a core, for each object in a listing
 PAGE = 1000  # items in one answer of a listing or of the registry
 TASK_SECONDS = {"local": 0.025, "dask": 0.25, "ray": 0.25}  # what Prefect takes for a task run
 
@@ -28,6 +29,8 @@ class Shape:
     channels: int = 1
     patch: int = 96
     max_gap: int = 3
+    kept: int = 365  # days of history in the store, an object each
+    later: int = 0  # of them after the night
 
     @property
     def used_shards(self) -> int:
@@ -40,10 +43,9 @@ class Shape:
         return self.patch + self.max_gap
 
     @property
-    def memory(self) -> int:
-        """Points before the day that a night reads: for the scores, and to explain an event at its start."""
-        earlier = reach(PaAnoConfig(patch=self.patch, max_gap=self.max_gap))[0]
-        return max(2 * self.context, self.context + earlier)
+    def around(self) -> int:
+        """Points before the day that a night reads, and after it where there are some."""
+        return 2 * self.context
 
     @property
     def patches(self) -> int:
@@ -52,8 +54,9 @@ class Shape:
 
     @property
     def days_read(self) -> int:
-        """Daily files that hold a night and what it reads before."""
-        return 1 + math.ceil(self.memory / self.points)
+        """Daily files that hold a night and what it reads around it."""
+        reach = math.ceil(self.around / self.points)
+        return 1 + reach + min(reach, self.later)
 
 
 @dataclass(frozen=True)
@@ -86,17 +89,20 @@ def night(
         sensors * shape.patches / 1000 * costs.seconds_per_1000_patches
         + sensors * costs.seconds_per_sensor
         + tasks * TASK_SECONDS[engine]
+        + sensors * shape.kept * LIST_SECONDS
     )
     rows = 2 * sensors * shape.points
     per_shard = math.ceil(sensors / shards)
-    values = per_shard * (shape.points + shape.memory) * shape.channels * 8
+    values = per_shard * (shape.points + 2 * shape.around) * shape.channels * 8
     return {
         "task_runs": tasks,
         "core_seconds": core_seconds,
         "cores": math.ceil(core_seconds / (hours * 3600)),
         "worker_memory": costs.worker_bytes + 4 * values + per_shard * 2 * costs.model_bytes_per_sensor,
-        "history_requests": sensors * (costs.list_requests_per_sensor + shape.days_read) + sensors / PAGE,
-        "score_requests": shards * costs.score_requests_per_shard,
+        "history_requests": sensors * (costs.list_requests_per_sensor + shape.days_read)
+        + math.ceil(sensors * shape.kept / PAGE)
+        + math.ceil(sensors / PAGE),
+        "score_requests": shards * (costs.score_requests_per_shard + EVENT_DAY),
         "event_requests": shards * EVENT_REQUESTS,
         "model_requests": sensors * costs.model_requests_per_sensor,  # only with an empty cache
         "registry_calls": math.ceil(sensors / PAGE),
