@@ -15,6 +15,7 @@ from benchmarks.localise import (
     Tally,
     events_of,
     main,
+    measure,
     measure_series,
     overlap,
     planted_cases,
@@ -64,6 +65,16 @@ def test_the_benchmark_prints_its_keys(capsys):
     keys = {"iou", "start_error", "end_error", "spike_length", "found", "false_alarms"}
     assert keys <= set(found["now"]) == set(found["before"])
     assert found["now"]["iou"] > found["before"]["iou"]
+
+
+def test_the_published_figures_are_those_of_the_events_that_are_kept():
+    finished = Finished(ROOT / "benchmarks" / "localise-results.jsonl")
+    kinds = [kind for kind in KINDS if kind != "short"]
+    cases = list(planted_cases(kinds, 3))
+    assert {("planted", case.name) for case in cases} <= set(finished.events)
+    page = (ROOT / "benchmarks" / "ACCURACY.md").read_text()
+    for figures in (measure("planted", iter(cases), finished)[way] for way in ("before", "now")):
+        assert f"| {figures['found']} of {figures['faults']} | {figures['false_alarms']} |" in page
 
 
 def test_every_labelled_series_counts_once(monkeypatch):
