@@ -9,7 +9,7 @@ for `FARTHEST` at most.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import date, datetime, timedelta
 from typing import NamedTuple
 
@@ -63,13 +63,13 @@ def update_incidents(fleet: Fleet, window: Window) -> int:
     if not dates:
         return 0
     longest = 2 * fleet.settings.alarms.longest  # an event lasts no longer
+    events_by_day, stored_by_day = Days(fleet.events, dates, COLUMNS), Days(table, dates)
     first, last = window.start, window.end
     while True:
         span = Window(
             max(first - longest, window.start - FARTHEST), min(last, window.end + FARTHEST) + MICROSECOND
         )
-        events = _read(fleet.events, span, dates, COLUMNS)
-        stored = _read(table, span, dates)
+        events, stored = events_by_day.within(span), stored_by_day.within(span)
         spans = _reach(fleet, window, events, stored)
         low = min([window.start, *(part.start for part in spans.values())])
         high = max([window.end, *(part.end for part in spans.values())])
@@ -97,14 +97,26 @@ def update_incidents(fleet: Fleet, window: Window) -> int:
     return sum(1 for one in found if _touches(window, one.start, one.end))
 
 
-def _read(table: DayTable, span: Window, dates: list[date], columns: list[str] | None = None) -> pl.DataFrame:
-    """The rows of a table within `span`; only dates that exist are asked for."""
-    some = [day for day in dates if span.start.date() <= day <= span.end.date()]
-    if not some:
-        empty = table.empty()
-        return empty.select(columns) if columns else empty
-    inside = span.common(Window(Window.day(some[0]).start, Window.day(some[-1]).end))
-    return table.read_many(None, inside or span, columns)
+class Days:
+    """The rows of a table on the `dates` that exist; each is read once, however often it is asked for."""
+
+    def __init__(self, table: DayTable, dates: Sequence[date], columns: list[str] | None = None) -> None:
+        self.table, self.dates, self.columns = table, dates, columns
+        self.known = table.empty().select(columns or pl.all())
+        self.read: set[date] = set()
+
+    def within(self, span: Window) -> pl.DataFrame:
+        """The rows of `span`, in the order of the table."""
+        wanted = [day for day in self.dates if span.start.date() <= day <= span.end.date()]
+        new = [day for day in wanted if day not in self.read]
+        if new:
+            reach = Window(Window.day(new[0]).start, Window.day(new[-1]).end)
+            rows = self.table.read_many(None, reach, self.columns)
+            again = pl.col(self.table.time).dt.date().is_in(list(self.read))
+            self.known = pl.concat([self.known, rows.filter(~again)]).sort(self.table.order)
+            self.read |= set(new)
+        time = pl.col(self.table.time)
+        return self.known.filter((time >= span.start) & (time < span.end))
 
 
 class Family(NamedTuple):
