@@ -8,6 +8,7 @@ from typing import Any
 
 HERE = Path(__file__).parent
 RESULTS, PAGE, CHART = HERE / "fleet.json", HERE / "FLEET.md", HERE / "fleet.svg"
+STARTUP = HERE / "startup.json"
 
 GOALS: dict[str, dict[str, Any]] = {
     "night-100": {"sensors": 100, "points": 288},
@@ -143,8 +144,34 @@ def write_report() -> None:
     lines += ["", *CHOICES, "", "Seconds of all threads by part:", ""]
     for name, r in found.items():
         lines.append(f"- {name}: " + ", ".join(f"{part} {s:.1f}" for part, s in r["parts_seconds"].items()))
-    PAGE.write_text("\n".join(lines) + "\n")
+    PAGE.write_text("\n".join(lines + startup_lines()) + "\n")
     CHART.write_text(chart(found))
+
+
+def startup_lines() -> list[str]:
+    """The section about what `benchmarks.startup` measured; none if it was not run."""
+    if not STARTUP.exists():
+        return []
+    found = json.loads(STARTUP.read_text())
+    lines = [
+        "",
+        "## Start-up",
+        "",
+        "Made by `python -m benchmarks.startup --publish`: commands on the demo's fleet, everything warm",
+        "but the process, the median of several runs. Without servers MLflow is a SQLite file, and `score`",
+        "starts Prefect's server inside the command, which takes most of its time.",
+        "",
+        "| command | seconds | of CPU | wanted |",
+        "|---|---|---|---|",
+    ]
+    wanted = {"help": "0.15 s", "status": "1.5 s of CPU", "status, servers": "1.5 s of CPU"}
+    wanted["score, servers"] = "6 s"
+    names = {"help": "--help", "score": "score pump-01", "score, servers": "score pump-01, servers"}
+    for name, r in found.items():
+        shown = f"paano {names.get(name, name)}".partition(", ")
+        text = f"`{shown[0]}`{', with servers running' if shown[2] else ''}"
+        lines.append(f"| {text} | {r['wall']:.2f} | {r['cpu']:.2f} | {wanted.get(name, '')} |")
+    return lines
 
 
 def chart(found: dict[str, Any]) -> str:

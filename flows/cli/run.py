@@ -10,7 +10,6 @@ from rich.text import Text
 
 from flows.cli.console import Screen, load, print_json, progress, screen, table
 from flows.pages.escape import plain
-from flows.settings.fleet_file import DEFAULT_FILE, Settings
 from paano.errors import RunFailed
 
 if TYPE_CHECKING:
@@ -49,6 +48,7 @@ def _call(name: str, file: str, **arguments: Any) -> Any:
     """
     from flows.processes.leftovers import clean_leftovers, watch_children
     from flows.processes.prefect_runs import check_server, mark_crashed, run_tags
+    from flows.settings.fleet_file import DEFAULT_FILE, Settings
 
     check_server()
     watch_children()

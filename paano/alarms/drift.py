@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import kolmogorov
 
 from paano.alarms.quantiles import GRID_ARRAY
 
@@ -40,6 +39,8 @@ def measure_drift(scores: np.ndarray, quantiles: Sequence[float], trained: int, 
     statistic = float(max(np.abs(found_below - below).max(), np.abs(found_upto - upto).max()))
     effective = recent.size / memory
     size = math.sqrt(effective * trained / (effective * memory + trained))
+    from scipy.special import kolmogorov  # a tenth of a second that looking at a fleet does not need
+
     p = float(kolmogorov((size + 0.12 + 0.11 / size) * statistic))
     middle = float(np.median(recent))
     rank = (np.interp(middle, levels, below) + np.interp(middle, levels, upto)) / 2

@@ -16,7 +16,6 @@ import math
 from typing import Any
 
 import numpy as np
-from scipy import fft
 
 from paano.alarms.calibrate import Calibration
 from paano.alarms.quantiles import GRID_ARRAY
@@ -160,6 +159,8 @@ def _memory(scores: np.ndarray, patch: int) -> float:
 
 def _products_by_lag(x: np.ndarray) -> np.ndarray:
     """Σ x[t] x[t + lag] for each lag."""
+    from scipy import fft  # scoring needs none of it
+
     size = fft.next_fast_len(2 * x.size - 1, real=True)
     products: np.ndarray = fft.irfft(np.abs(fft.rfft(x, size)) ** 2, size)
     return products[: x.size]

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from typing import cast
 
 import numpy as np
 import polars as pl
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from storage.history.grid import micros
 
@@ -39,14 +39,19 @@ def is_text(kind: pa.DataType) -> bool:
     )
 
 
+def _series(column: pa.ChunkedArray | pa.Array) -> pl.Series:
+    """The same values, on their way to numpy: pyarrow's own `to_numpy` imports pandas."""
+    return cast("pl.Series", pl.from_arrow(column))
+
+
 def stamps(column: pa.ChunkedArray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Microseconds since 1970 int64 [n], and masks bool [n]: null, and outside the years 1 to 9999.
 
     Both kinds stand as 0 in the first array. The range is checked in the column's own unit: a conversion
     first would overflow and could land on a plausible time.
     """
-    null = column.is_null().to_numpy(zero_copy_only=False)
-    raw: np.ndarray = pc.fill_null(column.cast(pa.int64()), 0).to_numpy()
+    whole = _series(column.cast(pa.int64()))
+    null, raw = whole.is_null().to_numpy(), whole.fill_null(0).to_numpy()
     per_second = _PER_SECOND[column.type.unit]
     low, high = (bound * per_second // _MICRO for bound in (FIRST, LAST))
     impossible = (raw < low) | (raw > high)
@@ -103,7 +108,7 @@ def numbers(column: pa.ChunkedArray) -> tuple[np.ndarray, np.ndarray]:
     if pa.types.is_boolean(column.type):
         column = column.cast(pa.uint8())
     column = column.cast(pa.float64(), safe=False)
-    values: np.ndarray = pc.fill_null(column, np.nan).to_numpy()
+    values = _series(column).fill_null(np.nan).to_numpy(writable=True)
     return values, np.zeros(len(values), bool)
 
 
@@ -167,8 +172,7 @@ def _coded(column: pa.ChunkedArray) -> tuple[list[str], np.ndarray]:
             except UnicodeDecodeError:
                 raise ValueError("holds bytes that are no UTF-8 text") from None
         known.append("" if value is None else str(value))
-    codes: np.ndarray = pc.fill_null(whole.indices.cast(pa.int64()), -1).to_numpy(zero_copy_only=False)
-    return known, codes
+    return known, _series(whole.indices.cast(pa.int64())).fill_null(-1).to_numpy()
 
 
 ENOUGH_TO_JUDGE = 32  # rows

@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, BinaryIO
 
 import numpy as np
+import polars as pl
 import pyarrow as pa
 
 from paano.errors import HistoryError, ObjectMissing, PaanoError
@@ -377,7 +378,7 @@ class RowReader:
         codes = codes[keep]
         # float64 [n, C]
         values = np.empty((len(codes), len(empty.columns)))
-        kept = table if keep.all() else table.filter(pa.array(keep))
+        kept = table if keep.all() else table.filter(pl.Series(keep).to_arrow())
         wrong, bad = np.zeros(len(names), np.int64), np.zeros(len(names), np.int64)
         for n, name in enumerate(empty.columns):
             values[:, n], unreadable = columns.numbers(kept.column(name))

@@ -1,20 +1,27 @@
-"""MLflow's client with our error names, bounded patience, and one writer at a time on SQLite."""
+"""The registry with our error names, bounded patience, and one writer at a time on SQLite.
+
+What is read often is read without MLflow (`reading.py`); the rest, and every change, is MLflow's client.
+"""
 
 from __future__ import annotations
 
 import errno
 import os
+import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from filelock import FileLock, Timeout
 
 from paano.errors import RegistryError, RegistryUnavailable
 from storage.registry import sqlite
+from storage.registry.reading import Reader, Refused, reader_for
 from storage.retry import patiently
 from storage.secrets import public
+
+T = TypeVar("T")
 
 # A dead server must be noticed within seconds, not MLflow's four minutes. Nothing phones home.
 _DEFAULTS = {
@@ -57,6 +64,8 @@ class RegistryClient:
         self._was_used = was_used
         self._client: Any = None
         self._pid = 0
+        self._reader: Reader | None = None
+        self._reading_pid = 0
 
     @property
     def _sqlite(self) -> Path | None:
@@ -125,7 +134,70 @@ class RegistryClient:
 
         return patiently(once, _Busy, attempts=_ATTEMPTS)
 
-    def pages(self, what: str, method: str, **named: Any) -> Iterator[Any]:
+    # -- what is read often; every item has the attributes that MLflow gives it
+
+    def models(self, prefix: str) -> list[Any]:
+        """The registered models whose names begin so."""
+        found = self._read(
+            f"models {prefix}*",
+            lambda reader: list(reader.models(prefix)),
+            lambda what: list(
+                self._pages(what, "search_registered_models", filter_string=f"name LIKE '{prefix}%'")
+            ),
+        )
+        # `_` in LIKE stands for any character, and some backends ignore case.
+        return [model for model in found if model.name.startswith(prefix)]
+
+    def model(self, name: str) -> Any:
+        """One registered model; Missing if there is none."""
+        return self._read(
+            name,
+            lambda reader: reader.model(name),
+            lambda what: self.call(what, "get_registered_model", name),
+        )
+
+    def version(self, name: str, number: int) -> Any:
+        """One version; Missing if there is none."""
+        return self._read(
+            name,
+            lambda reader: reader.version(name, number),
+            lambda what: self.call(what, "get_model_version", name, str(number)),
+        )
+
+    def versions(self, name: str, tag: tuple[str, str] | None = None) -> list[Any]:
+        """The versions of a model, all or those with a tag; none if there is no such model."""
+        query = f"name = '{name}'" + (f" AND tags.`{tag[0]}` = '{tag[1]}'" if tag else "")
+        return self._read(
+            name,
+            lambda reader: list(reader.versions(name, tag)),
+            lambda what: list(self._pages(what, "search_model_versions", filter_string=query)),
+        )
+
+    def every_version(self, prefix: str) -> list[Any]:
+        """The versions of all registered models whose names begin so."""
+        found = self._read(
+            f"models {prefix}*",
+            lambda reader: list(reader.every_version(prefix)),
+            lambda what: list(
+                self._pages(what, "search_model_versions", filter_string=f"name LIKE '{prefix}%'")
+            ),
+        )
+        return [version for version in found if version.name.startswith(prefix)]
+
+    def _read(self, what: str, directly: Callable[[Reader], T], by_mlflow: Callable[[str], T]) -> T:
+        if self._reading_pid != os.getpid():  # a fork must not share connections
+            self._reader, self._reading_pid = reader_for(self.tracking_uri), os.getpid()
+        reader = self._reader
+        if reader is None:
+            return by_mlflow(what)
+        try:
+            return patiently(lambda: _answer(what, directly, reader), _Busy, attempts=_ATTEMPTS)
+        except (
+            sqlite3.Error
+        ):  # not there, of another release or damaged: MLflow's way makes it or says what it is
+            return by_mlflow(what)
+
+    def _pages(self, what: str, method: str, **named: Any) -> Iterator[Any]:
         """Every item of a paged search."""
         token = None
         while True:
@@ -134,6 +206,18 @@ class RegistryClient:
             token = page.token
             if not token:
                 return
+
+
+def _answer(what: str, directly: Callable[[Reader], T], reader: Reader) -> T:
+    """What a reader finds, its errors by our names."""
+    try:
+        return directly(reader)
+    except Refused as error:
+        raise _name_answer(what, error.code, error.status, error.text) from error
+    except sqlite3.Error:
+        raise
+    except OSError as error:  # of requests, which is not imported for a file
+        raise RegistryUnavailable(_AWAY_TEXT.format(what, type(error).__name__)) from error
 
 
 @contextmanager
@@ -179,8 +263,11 @@ def _name_system_error(error: OSError, what: str) -> RegistryError | RegistryUna
 
 
 def _name_error(error: Any, what: str) -> RegistryError | RegistryUnavailable:
-    code, status = error.error_code, error.get_http_status_code()
-    text = str(error.message).strip().split("\n")[0][:300]
+    return _name_answer(what, error.error_code, error.get_http_status_code(), str(error.message))
+
+
+def _name_answer(what: str, code: str, status: int, text: str) -> RegistryError | RegistryUnavailable:
+    text = text.strip().split("\n")[0][:300]
     if code in ("RESOURCE_DOES_NOT_EXIST", "NOT_FOUND"):
         return Missing(f"{what}: {text}")
     if code in ("RESOURCE_ALREADY_EXISTS", "ALREADY_EXISTS"):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -43,33 +43,26 @@ class Lookup:
         """All versions of a sensor, newest first; empty if there is none."""
         name = model_name(self.fleet, sensor)
         try:
-            model = self.client.call(name, "get_registered_model", name)
+            model = self.client.model(name)
         except Missing:
             return []
-        found = self.client.pages(name, "search_model_versions", filter_string=f"name = '{name}'")
-        versions = [self.to_version(item, sensor, model.aliases) for item in found]
+        versions = [self.to_version(item, sensor, model.aliases) for item in self.client.versions(name)]
         return sorted(versions, key=lambda v: -v.version)
 
     def version(self, sensor: str, version: int) -> Version:
         """One version of a sensor; RegistryError if there is none."""
         name = model_name(self.fleet, sensor)
-        found = self.client.call(name, "get_model_version", name, str(version))
-        return self.to_version(found, sensor)
+        return self.to_version(self.client.version(name, version), sensor)
 
     def with_digest(self, name: str, sensor: str, digest: str) -> list[Version]:
         """The versions with this artifact: one, unless answers were lost."""
-        query = f"name = '{name}' AND tags.`{DIGEST_TAG}` = '{digest}'"
         return [
-            self.to_version(item, sensor)
-            for item in self.client.pages(name, "search_model_versions", filter_string=query)
+            self.to_version(item, sensor) for item in self.client.versions(name, tag=(DIGEST_TAG, digest))
         ]
 
-    def every_version(self) -> Iterator[Any]:
-        """Every version of the fleet, as MLflow gives it, by paged search."""
-        query = f"name LIKE '{self.fleet}.%'"
-        pages = self.client.pages(f"fleet {self.fleet}", "search_model_versions", filter_string=query)
-        # `_` in LIKE stands for any character, and some backends ignore case.
-        return (item for item in pages if item.name.startswith(f"{self.fleet}."))
+    def every_version(self) -> list[Any]:
+        """Every version of the fleet, as MLflow gives it."""
+        return self.client.every_version(f"{self.fleet}.")
 
     def _resolve(self, sensors: Iterable[str] | None, *aliases: str) -> list[Champions]:
         """For each alias the versions it points to; the last list seen if the registry is away."""
@@ -108,17 +101,13 @@ class Lookup:
         """The registered model of a sensor as MLflow gives it; None if there is none."""
         name = model_name(self.fleet, sensor)
         try:
-            return self.client.call(name, "get_registered_model", name)
+            return self.client.model(name)
         except Missing:
             return None
 
     def _models(self) -> list[Any]:
-        """Every registered model of the fleet, with its aliases, a thousand at a time."""
-        found = self.client.pages(
-            f"fleet {self.fleet}", "search_registered_models", filter_string=f"name LIKE '{self.fleet}.%'"
-        )
-        # `_` in LIKE stands for any character, and some backends ignore case.
-        return [m for m in found if m.name.startswith(f"{self.fleet}.") and self._sensor(m) is not None]
+        """Every registered model of the fleet, with its aliases."""
+        return [m for m in self.client.models(f"{self.fleet}.") if self._sensor(m) is not None]
 
     def _pointed(self, models: list[Any], alias: str, kept: Mapping[str, Version]) -> dict[str, Version]:
         """{sensor: the version that `alias` points to}. What a version is never changes: most are known."""
@@ -141,10 +130,7 @@ class Lookup:
         if len(unknown) > 5 * FEW:
             every = {(item.name, int(item.version)): item for item in self.every_version()}
         else:
-            every = {
-                (name, number): self.client.call(name, "get_model_version", name, str(number))
-                for _, name, number, _ in unknown
-            }
+            every = {(name, number): self.client.version(name, number) for _, name, number, _ in unknown}
         for sensor, name, number, aliases in unknown:
             if (name, number) in every:
                 found[sensor] = self.to_version(every[name, number], sensor, aliases)

@@ -218,7 +218,7 @@ def retire(registry: Registry, keep: int, dry_run: bool = True) -> Retired:
         if sensor is None or not _superfluous(registry, sensor, by_name[name], {}, keep):
             continue
         try:
-            aliases = registry.client.call(name, "get_registered_model", name).aliases
+            aliases = registry.client.model(name).aliases
         except Missing:
             continue  # removed while we looked
         for number in _superfluous(registry, sensor, by_name[name], aliases, keep):

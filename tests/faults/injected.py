@@ -19,6 +19,7 @@ from paano.errors import RegistryUnavailable, StorageUnavailable
 from storage.objects import local, s3
 from storage.registry.client import RegistryClient
 
+REGISTRY_READS = ("models", "model", "version", "versions", "every_version")
 STORE_CALLS = ("get_with_etag", "put", "head", "list", "folders", "delete", "open")
 
 
@@ -76,6 +77,8 @@ def wrap() -> None:
         for name in STORE_CALLS:
             _wrap(owner, name, f"store.{name}")
     _wrap(local, "_place", "placing a file")
+    for name in REGISTRY_READS:
+        _wrap(RegistryClient, name, f"registry.{name}")
     original = RegistryClient.call
 
     def call(self: RegistryClient, what: str, method: str, *arguments: Any, **named: Any) -> Any:

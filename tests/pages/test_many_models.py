@@ -20,6 +20,7 @@ from storage.registry.registry import CHALLENGER, CHAMPION
 from storage.window import Window
 from tests.storage import made
 
+READS = ("models", "model", "version", "versions", "every_version")
 DAY = date.fromisoformat(fleets.night(1))
 
 
@@ -45,15 +46,20 @@ def growing(tmp_path_factory):
 
 @pytest.fixture
 def asked(monkeypatch):
-    """How often each method of the registry was called."""
+    """How often each question was put to the registry."""
     calls: Counter[str] = Counter()
-    real = RegistryClient.call
 
-    def call(self, what, method, *arguments, **named):
-        calls[method] += 1
-        return real(self, what, method, *arguments, **named)
+    def counted(name):
+        real = getattr(RegistryClient, name)
 
-    monkeypatch.setattr(RegistryClient, "call", call)
+        def ask(self, *arguments, **named):
+            calls[name] += 1
+            return real(self, *arguments, **named)
+
+        return ask
+
+    for name in (*READS, "call"):
+        monkeypatch.setattr(RegistryClient, name, counted(name))
     return calls
 
 
@@ -63,7 +69,7 @@ def test_one_search_of_the_registry_serves_any_number_of_sensors(growing, asked,
         fleet = growing(count)
         asked.clear()
         found = look(fleet)
-        assert asked == {"search_registered_models": 1}, f"{count} sensors: {asked}"
+        assert asked == {"models": 1}, f"{count} sensors: {asked}"
     if look is needs_review:
         waiting = [row.sensor for row in found if row.why is Why.WAITS]
         assert len(waiting) == count, "each of them was looked at"
@@ -80,7 +86,8 @@ def test_status_of_a_registry_that_is_away_is_what_was_last_seen_also_where_no_c
     def away(*_, **__):
         raise RegistryUnavailable("s00: the registry did not answer")
 
-    monkeypatch.setattr(RegistryClient, "call", away)
+    for name in (*READS, "call"):
+        monkeypatch.setattr(RegistryClient, name, away)
     facts = status(open_fleet(fleet.settings))
     assert facts["without_model"] == 0 and facts["waiting_for_review"] == 0
     assert facts["registry"].startswith("away, models as of ")

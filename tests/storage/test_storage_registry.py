@@ -76,19 +76,25 @@ def test_many_old_champions_are_resolved_in_bulk(local, models, monkeypatch):
     for sensor in sensors:
         local.register(sensor, models[0], alias="champion")
         local.register(sensor, models[1])
-    calls, original = [], RegistryClient.call
+    calls = []
 
-    def call(self, what, method, *args, **named):
-        calls.append(method)
-        return original(self, what, method, *args, **named)
+    def counted(name):
+        method = getattr(RegistryClient, name)
 
-    monkeypatch.setattr(RegistryClient, "call", call)
+        def asked(self, *given):
+            calls.append(name)
+            return method(self, *given)
+
+        return asked
+
+    for name in ("models", "model", "version", "versions", "every_version"):
+        monkeypatch.setattr(RegistryClient, name, counted(name))
     other = Registry(local.tracking_uri, local.artifacts.url, "plant", local.cache.folder / "new")
     assert {v.version for v in other.champions().values()} == {1}
-    assert calls == ["search_registered_models", "search_model_versions"]
+    assert calls == ["models", "every_version"]
     calls.clear()
     assert len(other.champions(sensors)) == 7
-    assert calls == ["search_registered_models"]  # what a version is was kept from the first time
+    assert calls == ["models"]  # what a version is was kept from the first time
 
 
 def test_another_fleet_with_a_similar_name_is_not_seen(tmp_path, local, models):

@@ -16,7 +16,6 @@ import numpy as np
 from flows.run.fleet import Fleet
 from flows.run.outcome import Outcome, State, attempt, ok, skipped
 from flows.work.alarm_rule import AlarmRule
-from flows.work.model.training import cold_start
 from flows.work.model.training_history import begun, enough_points, when_enough
 from flows.work.night.load import Champion, Champions, Readings, open_champion
 from flows.work.night.rows import NewRows, as_stamp
@@ -135,6 +134,8 @@ def first_model(fleet: Fleet, days: Sequence[Window], reading: Reading) -> tuple
         if past.rows < enough_points(settings):
             continue
         try:
+            from flows.work.model.training import cold_start  # slow to import, and most nights need none
+
             version = cold_start(fleet, past)
         except RegistryUnavailable as error:  # the others have their models in the cache
             return f"its first model cannot be registered: {error}"
