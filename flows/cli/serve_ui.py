@@ -11,8 +11,7 @@ from urllib.parse import quote
 from flows.cli.console import screen
 from flows.settings.fleet_file import Settings
 from paano.errors import ConfigError
-
-SLOW = ("mlflow", "paano.model")
+from storage.registry.reading import reader_for
 
 
 def serve_ui(settings: Settings, host: str, port: int, token: str = "") -> None:
@@ -29,7 +28,8 @@ def serve_ui(settings: Settings, host: str, port: int, token: str = "") -> None:
     shown = f"[{host}]" if ":" in host else host
     address = f"http://{shown}:{number}/" + (f"?token={quote(token)}" if token else "")
     # They take seconds to import: better now than with the first page.
-    threading.Thread(target=lambda: [import_module(name) for name in SLOW], daemon=True).start()
+    slow = ["paano.model"] if reader_for(settings.tracking_uri) else ["mlflow", "paano.model"]
+    threading.Thread(target=lambda: [import_module(name) for name in slow], daemon=True).start()
     screen.print(f"the pages of fleet {settings.fleet.name}: {address}  (Ctrl-C stops)", soft_wrap=True)
     server = uvicorn.Server(uvicorn.Config(app, log_level="warning", access_log=False))
     server.run(sockets=[listening])
