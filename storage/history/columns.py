@@ -39,9 +39,18 @@ def is_text(kind: pa.DataType) -> bool:
     )
 
 
-def _series(column: pa.ChunkedArray | pa.Array) -> pl.Series:
-    """The same values, on their way to numpy: pyarrow's own `to_numpy` imports pandas."""
-    return cast("pl.Series", pl.from_arrow(column))
+def _filled(column: pa.ChunkedArray, missing: float) -> tuple[np.ndarray, np.ndarray]:
+    """The values of an int64 or float64 column with `missing` for null, and a mask of those, without a copy.
+
+    pyarrow's own `to_numpy` imports pandas, which takes a while and memory in every worker.
+    """
+    if column.null_count:
+        series = cast("pl.Series", pl.from_arrow(column))
+        return series.fill_null(missing).to_numpy(), series.is_null().to_numpy()
+    parts = [np.from_dlpack(chunk) for chunk in column.chunks if len(chunk)]
+    kind = np.int64 if pa.types.is_integer(column.type) else np.float64
+    values = parts[0] if len(parts) == 1 else np.concatenate([np.empty(0, kind), *parts])
+    return values, np.zeros(len(values), bool)
 
 
 def stamps(column: pa.ChunkedArray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -50,8 +59,7 @@ def stamps(column: pa.ChunkedArray) -> tuple[np.ndarray, np.ndarray, np.ndarray]
     Both kinds stand as 0 in the first array. The range is checked in the column's own unit: a conversion
     first would overflow and could land on a plausible time.
     """
-    whole = _series(column.cast(pa.int64()))
-    null, raw = whole.is_null().to_numpy(), whole.fill_null(0).to_numpy()
+    raw, null = _filled(column.cast(pa.int64()), 0)
     per_second = _PER_SECOND[column.type.unit]
     low, high = (bound * per_second // _MICRO for bound in (FIRST, LAST))
     impossible = (raw < low) | (raw > high)
@@ -108,7 +116,7 @@ def numbers(column: pa.ChunkedArray) -> tuple[np.ndarray, np.ndarray]:
     if pa.types.is_boolean(column.type):
         column = column.cast(pa.uint8())
     column = column.cast(pa.float64(), safe=False)
-    values = _series(column).fill_null(np.nan).to_numpy(writable=True)
+    values, _ = _filled(column, np.nan)
     return values, np.zeros(len(values), bool)
 
 
@@ -172,7 +180,7 @@ def _coded(column: pa.ChunkedArray) -> tuple[list[str], np.ndarray]:
             except UnicodeDecodeError:
                 raise ValueError("holds bytes that are no UTF-8 text") from None
         known.append("" if value is None else str(value))
-    return known, _series(whole.indices.cast(pa.int64())).fill_null(-1).to_numpy()
+    return known, _filled(pa.chunked_array([whole.indices.cast(pa.int64())]), -1)[0]
 
 
 ENOUGH_TO_JUDGE = 32  # rows
