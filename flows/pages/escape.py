@@ -41,14 +41,20 @@ def markdown_code(text: object) -> str:
 
 def json_line(value: Any) -> str:
     """JSON for a terminal or a pipe: readable, and without characters that a terminal obeys."""
-    text = json.dumps(finite(value), default=str, ensure_ascii=False, allow_nan=False)
-    return _UNSEEN.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+    return _UNSEEN.sub(lambda found: f"\\u{ord(found[0]):04x}", _json(value, ensure_ascii=False))
 
 
 def json_script(value: Any) -> str:
     """JSON to stand inside a script element of a page: it cannot end the element."""
-    text = json.dumps(finite(value), separators=(",", ":"), allow_nan=False, default=str)
+    text = _json(value, separators=(",", ":"))
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+def _json(value: Any, **form: Any) -> str:
+    try:
+        return json.dumps(value, default=str, allow_nan=False, **form)
+    except ValueError:  # there is such a number: to look at each costs more than to write them
+        return json.dumps(finite(value), default=str, allow_nan=False, **form)
 
 
 def finite(value: Any) -> Any:
