@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -40,6 +41,7 @@ PROSE = {
     "is",
 }  # columns that may take several lines
 _state = {"debug": False}
+_usual_thresholds = gc.get_threshold()
 
 
 class Screen(Console):
@@ -136,6 +138,12 @@ def load_fleet(file: str) -> Fleet:
     from flows.run.fleet import open_fleet
 
     return open_fleet(settings)
+
+
+def imports_done() -> None:
+    """Collect garbage as usual from now on, without looking through what was imported."""
+    gc.freeze()
+    gc.set_threshold(*_usual_thresholds)
 
 
 def prepare(settings: Settings) -> None:

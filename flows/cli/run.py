@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from rich.text import Text
 
-from flows.cli.console import Screen, load, print_json, progress, screen, table
+from flows.cli.console import Screen, imports_done, load, print_json, progress, screen, table
 from flows.pages.escape import plain
 from paano.errors import RunFailed
 
@@ -55,6 +55,7 @@ def _call(name: str, file: str, **arguments: Any) -> Any:
     settings = Settings.load(file or DEFAULT_FILE)
     clean_leftovers(Path(settings.place(settings.registry.cache)))
     flow = getattr(importlib.import_module(f"flows.{name}"), name)
+    imports_done()
     given = {key: value for key, value in arguments.items() if value is not None}
     with run_tags(settings.fleet.name):
         mark_crashed(settings.fleet.name)

@@ -8,7 +8,7 @@ import threading
 from importlib import import_module
 from urllib.parse import quote
 
-from flows.cli.console import screen
+from flows.cli.console import imports_done, screen
 from flows.settings.fleet_file import Settings
 from paano.errors import ConfigError
 from storage.registry.reading import reader_for
@@ -30,6 +30,7 @@ def serve_ui(settings: Settings, host: str, port: int, token: str = "") -> None:
     # They take seconds to import: better now than with the first page.
     slow = ["paano.model"] if reader_for(settings.tracking_uri) else ["mlflow", "paano.model"]
     threading.Thread(target=lambda: [import_module(name) for name in slow], daemon=True).start()
+    imports_done()
     screen.print(f"the pages of fleet {settings.fleet.name}: {address}  (Ctrl-C stops)", soft_wrap=True)
     server = uvicorn.Server(uvicorn.Config(app, log_level="warning", access_log=False))
     server.run(sockets=[listening])
