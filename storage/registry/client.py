@@ -142,7 +142,7 @@ class RegistryClient:
             f"models {prefix}*",
             lambda reader: list(reader.models(prefix)),
             lambda what: list(
-                self._pages(what, "search_registered_models", filter_string=f"name LIKE '{prefix}%'")
+                self.pages(what, "search_registered_models", filter_string=f"name LIKE '{prefix}%'")
             ),
         )
         # `_` in LIKE stands for any character, and some backends ignore case.
@@ -170,7 +170,7 @@ class RegistryClient:
         return self._read(
             name,
             lambda reader: list(reader.versions(name, tag)),
-            lambda what: list(self._pages(what, "search_model_versions", filter_string=query)),
+            lambda what: list(self.pages(what, "search_model_versions", filter_string=query)),
         )
 
     def every_version(self, prefix: str) -> list[Any]:
@@ -179,7 +179,7 @@ class RegistryClient:
             f"models {prefix}*",
             lambda reader: list(reader.every_version(prefix)),
             lambda what: list(
-                self._pages(what, "search_model_versions", filter_string=f"name LIKE '{prefix}%'")
+                self.pages(what, "search_model_versions", filter_string=f"name LIKE '{prefix}%'")
             ),
         )
         return [version for version in found if version.name.startswith(prefix)]
@@ -197,7 +197,7 @@ class RegistryClient:
         ):  # not there, of another release or damaged: MLflow's way makes it or says what it is
             return by_mlflow(what)
 
-    def _pages(self, what: str, method: str, **named: Any) -> Iterator[Any]:
+    def pages(self, what: str, method: str, **named: Any) -> Iterator[Any]:
         """Every item of a paged search."""
         token = None
         while True:

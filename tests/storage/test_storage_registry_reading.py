@@ -16,8 +16,6 @@ from paano.errors import RegistryError, RegistryUnavailable
 from storage.registry.client import Missing, RegistryClient
 from storage.registry.reading import ServerReader, SqliteReader, reader_for
 
-FLEET = "plant."
-
 
 @pytest.fixture
 def filled(registry, models):
@@ -28,7 +26,7 @@ def filled(registry, models):
     registry.register("a", models[1], description="the second")
     registry.register("a", models[2])
     registry.set_challenger("a", 2)
-    registry.delete_version("plant.a", 3)
+    registry.delete_version(f"{registry.fleet}.a", 3)
     registry.register("b", models[0])
     registry.register("x'y%/ü", models[0], alias="champion")
     registry.set_waiting("b", "a look")
@@ -54,17 +52,17 @@ def by_mlflow(registry, monkeypatch):
 
 
 def test_what_is_read_is_what_mlflow_gives(filled, monkeypatch):
-    ours = filled.client
-    names = sorted(model.name for model in ours.models(FLEET))
+    ours, fleet = filled.client, f"{filled.fleet}."
+    names = sorted(model.name for model in ours.models(fleet))
     digest = ("paano.digest", filled.version("a", 1).digest)
     asked = [
-        lambda client: sorted(map(plain, client.models(FLEET)), key=str),
-        lambda client: sorted(map(plain, client.every_version(FLEET)), key=str),
+        lambda client: sorted(map(plain, client.models(fleet)), key=str),
+        lambda client: sorted(map(plain, client.every_version(fleet)), key=str),
         *(lambda client, name=name: plain(client.model(name)) for name in names),
         *(lambda client, name=name: sorted(map(plain, client.versions(name)), key=str) for name in names),
-        lambda client: sorted(map(plain, client.versions("plant.a", digest)), key=str),
-        lambda client: plain(client.version("plant.a", 1)),
-        lambda client: client.versions("plant.nobody"),
+        lambda client: sorted(map(plain, client.versions(f"{fleet}a", digest)), key=str),
+        lambda client: plain(client.version(f"{fleet}a", 1)),
+        lambda client: client.versions(f"{fleet}nobody"),
         lambda client: client.models("nofleet."),
     ]
     found = [ask(ours) for ask in asked]
@@ -73,7 +71,7 @@ def test_what_is_read_is_what_mlflow_gives(filled, monkeypatch):
     assert found == [ask(theirs) for ask in asked] and theirs._reader is None
     assert len(found[0]) == 3 and len(found[1]) == 4  # and it was not nothing
     for client in (ours, theirs):
-        for ask in (lambda c: c.model("plant.nobody"), lambda c: c.version("plant.a", 3)):
+        for ask in (lambda c: c.model(f"{fleet}nobody"), lambda c: c.version(f"{fleet}a", 3)):
             with pytest.raises(Missing):
                 ask(client)
 
@@ -81,7 +79,7 @@ def test_what_is_read_is_what_mlflow_gives(filled, monkeypatch):
 def test_reading_imports_no_mlflow(filled):
     code = (
         "import sys; from storage.registry.client import RegistryClient; "
-        f"found = RegistryClient({filled.tracking_uri!r}).models({FLEET!r}); "
+        f"found = RegistryClient({filled.tracking_uri!r}).models('{filled.fleet}.'); "
         "print(len(found), [m for m in ('mlflow', 'sqlalchemy', 'pandas') if m in sys.modules])"
     )
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -94,7 +92,7 @@ def test_a_database_of_another_release_is_left_to_mlflow(local, models, monkeypa
     with sqlite3.connect(path) as database:
         database.execute("ALTER TABLE registered_models RENAME COLUMN workspace TO another")
     with pytest.raises(sqlite3.OperationalError):
-        SqliteReader(local.client._sqlite).models(FLEET)
+        SqliteReader(local.client._sqlite).models("plant.")
     client = RegistryClient(local.tracking_uri)
     asked = []
     monkeypatch.setattr(
