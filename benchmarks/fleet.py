@@ -1,7 +1,7 @@
 """What a night and a retraining cost beside their multiply-adds: the real flows on real servers.
 
     python -m benchmarks.fleet --sensors 500 --points 288 [--store s3|local] [--layout sensor|long]
-                               [--engine local|dask|ray] [--what score|retrain] [--json]
+                               [--engine local|threads|dask|ray] [--what score|retrain] [--json]
     python -m benchmarks.fleet --goals [--only NAME …]   # what fleet.json lacks
     python -m benchmarks.fleet --report                  # benchmarks/FLEET.md and its chart from that file
 
@@ -39,6 +39,12 @@ FIRST = date(2026, 3, 2)
 KINDS = 4  # different models; every sensor has one of them, saved under its own name
 LEARNED = 14  # days a model is made from
 BUCKET = "fleet"
+ENGINES: dict[str, dict[str, Any]] = {
+    "local": {"engine": "local"},  # processes of this machine where the run is large enough
+    "threads": {"engine": "local", "processes_from": 0},
+    "dask": {"engine": "dask"},
+    "ray": {"engine": "ray"},
+}
 
 
 # -- the fleet -----------------------------------------------------------------------------------------------
@@ -88,7 +94,7 @@ def build(folder: Path, wanted: argparse.Namespace, server: Any, tracking: str) 
             "artifacts": f"{url}models",
             "cache": str(folder / "cache"),
         },
-        "run": {"url": f"{url}runs", "engine": wanted.engine, "workers": wanted.workers, "device": "cpu"},
+        "run": {"url": f"{url}runs", "workers": wanted.workers, "device": "cpu", **ENGINES[wanted.engine]},
     }
     settings = Settings.from_dict({**values, "folder": folder})
     path = folder / "fleet.toml"
@@ -463,7 +469,7 @@ def main() -> None:
     parser.add_argument("--points", type=int, default=288, help="per sensor and day")
     parser.add_argument("--store", choices=["s3", "local"], default="s3")
     parser.add_argument("--layout", choices=["sensor", "long"], default="sensor")
-    parser.add_argument("--engine", choices=["local", "dask", "ray"], default="local")
+    parser.add_argument("--engine", choices=[*ENGINES], default="local")
     parser.add_argument("--workers", type=int, default=0, help="0: one per core")
     parser.add_argument("--what", choices=["score", "retrain"], default="score")
     parser.add_argument("--json", action="store_true")

@@ -13,6 +13,7 @@ STARTUP = HERE / "startup.json"
 GOALS: dict[str, dict[str, Any]] = {
     "night-100": {"sensors": 100, "points": 288},
     "night-500": {"sensors": 500, "points": 288},
+    "night-500-threads": {"sensors": 500, "points": 288, "engine": "threads"},
     "night-500-minutes": {"sensors": 500, "points": 1440},
     "night-200-minutes": {"sensors": 200, "points": 1440},
     "night-2000": {"sensors": 2000, "points": 288},
@@ -78,26 +79,33 @@ def goal_rows(found: dict[str, Any]) -> list[tuple[str, str, str, bool]]:
 
 
 CHOICES = """\
+## How it is measured
+
+The process has scored the night before: it has its imports, its Prefect and S3 clients, and the server
+that worker processes are forked from. A new process needs about 3 seconds for them (`Start-up` below), of
+which the two that the server of the workers takes pass beside the look at sensors and registry. The worker
+processes themselves are new in each run. CPU seconds of worker processes are read every 0.2 s until they end.
+
 ## Choices
 
-- **Threads on one machine.** A process of a pool, of Dask or of Ray imports for seconds before its first
-  batch, and gains only where Python holds its lock. The same 500 sensors in turns on one machine, a night
-  each: threads 46 and 49 s, Prefect's process pool 56 s; two Dask processes 67 s beside 45 s. Clusters are
-  for more than one machine.
-- **The encoder outside Python's lock** (`paano/network/unlocked.py`): 46 and 49 s before it, 41 and 43 s
-  with it.
+- **Processes for large runs, threads for small ones.** Threads of one process wait for each other's Python:
+  with them a night keeps one and a half cores busy, with processes both. A process of Prefect's own pool, of
+  Dask or of Ray imports for seconds before its first batch (500 sensors in turns, an earlier state: threads 46
+  and 49 s, Prefect's process pool 56 s; two Dask processes 67 s beside 45 s). Ours are forks of one server,
+  which imports once, beside the start of the flow (`flows/run/workers.py`): `night-500` and
+  `night-500-threads` above. Clusters are for more than one machine.
+- **What a batch is given is hidden from Prefect**, which looks for futures in every list, dict and dataclass,
+  thing by thing: for 500 versions with their tags that was a second of a core.
+- **The encoder outside Python's lock** (`paano/network/unlocked.py`): on threads 46 and 49 s before it, 41 and
+  43 s with it.
 - **Two batches for each core in a night on threads**, because half of a batch's time it waits: on two cores
   two batches at once took 41 and 44 s, three 39 s, four 38 s. torch has one thread in each.
 - **No scoring of several sensors in one call on a CPU.** Every sensor has weights of its own, and one
   sensor's patches already run at the rate of a matrix product (`python -m benchmarks.method`,
   `score_of_gemm`): there is nothing left to gain. On a GPU, training is stacked
   (`paano/network/fused.py`).
-- **Where the rest goes** (processor seconds of a night of 500, of about 60): `detect` 39; S3 requests 6, two
-  or three for a sensor, of which botocore takes 1.5 to 2 ms of Python each; opening models 3; the second
-  look at events 3; the night's page 4; Parquet of a few kB, Prefect and MLflow the rest. What is not
-  `detect` holds Python's lock.
 - The bytes of a night count its report too, which reads the history of the sensors it shows again.
-""".splitlines()
+PROFILE""".splitlines()
 
 
 def write_report() -> None:

@@ -5,7 +5,7 @@ half cores busy. So the tasks of a large run hand their work to processes, one f
 processes are forks of one server that has imported what a batch needs, once for all of them, while the flow
 looks at its sensors. They know nothing of Prefect: a task is seen, tried again and given up as ever.
 
-    with worker_processes(settings, sensors=500, workers=2):
+    with worker_processes(settings, sensors=500, run=str(flow_run.id)):
         in_worker(score_shards, batch, ...)  # in a process; outside of the block: called as it is
 """
 
