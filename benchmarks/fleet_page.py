@@ -90,14 +90,14 @@ processes themselves are new in each run. CPU seconds of worker processes are re
 
 - **Processes for large runs, threads for small ones.** Threads of one process wait for each other's Python:
   with them a night keeps one and a half cores busy, with processes both. A process of Prefect's own pool, of
-  Dask or of Ray imports for seconds before its first batch (500 sensors in turns, an earlier state: threads 46
-  and 49 s, Prefect's process pool 56 s; two Dask processes 67 s beside 45 s). Ours are forks of one server,
-  which imports once, beside the start of the flow (`flows/run/workers.py`): `night-500` and
+  Dask or of Ray imports for seconds before its first batch (500 sensors in turns, an earlier state: threads
+  46 and 49 s, Prefect's process pool 56 s; two Dask processes 67 s beside 45 s). Ours are forks of one
+  server, which imports once, beside the start of the flow (`flows/run/workers.py`): `night-500` and
   `night-500-threads` above. Clusters are for more than one machine.
-- **What a batch is given is hidden from Prefect**, which looks for futures in every list, dict and dataclass,
-  thing by thing: for 500 versions with their tags that was a second of a core.
-- **The encoder outside Python's lock** (`paano/network/unlocked.py`): on threads 46 and 49 s before it, 41 and
-  43 s with it.
+- **What a batch is given is hidden from Prefect**, which looks for futures in every list, dict and
+  dataclass, thing by thing: for 500 versions with their tags that was a second of a core.
+- **The encoder outside Python's lock** (`paano/network/unlocked.py`): on threads 46 and 49 s before it, 41
+  and 43 s with it.
 - **Two batches for each core in a night on threads**, because half of a batch's time it waits: on two cores
   two batches at once took 41 and 44 s, three 39 s, four 38 s. torch has one thread in each.
 - **No scoring of several sensors in one call on a CPU.** Every sensor has weights of its own, and one
