@@ -57,6 +57,7 @@ def use_processes(settings: Settings, sensors: int) -> bool:
         run.engine == "local"
         and run.device == "cpu"  # on a GPU every process would need memory of its own
         and 0 < run.processes_from <= sensors
+        and (run.workers or cores(run.threads)) > 1
         and "forkserver" in multiprocessing.get_all_start_methods()
     )
 

@@ -85,9 +85,10 @@ def test_a_worker_that_is_killed_fails_its_batch_for_now_and_the_next_one_works(
         ({"processes_from": 0}, 100_000, False),
         ({"engine": "dask"}, 500, False),
         ({"device": "cuda"}, 500, False),
+        ({"workers": 1}, 500, False),
     ],
 )
-def test_only_a_large_run_on_the_cores_of_this_machine_uses_processes(tmp_path, run, sensors, used):
+def test_only_a_large_run_on_several_cores_of_this_machine_uses_processes(tmp_path, run, sensors, used):
     assert use_processes(settings(tmp_path, **run), sensors) is used
 
 
