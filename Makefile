@@ -58,7 +58,7 @@ screenshots: setup chromium ## the pictures that README and docs show, from the 
 	@test -f demo/fleet.toml || $(VENV)/bin/paano demo
 	$(PY) -m benchmarks.screenshots demo/fleet.toml docs
 
-faults: setup ## everything that is tried to break it: the table of docs/faults.md, about half an hour
+faults: setup ## everything that is tried to break it: the table of docs/faults.md, about a quarter of an hour
 	$(PY) -m tests.faults
 
 # Apart from .venv: the scanner's own packages must not move ours. --strict: what could not be looked up is an error.

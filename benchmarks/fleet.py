@@ -272,7 +272,9 @@ def run_score(built: Built, wanted: argparse.Namespace, cores: int) -> dict[str,
     """A usual night, the same again, and the floor between them."""
     from flows.score import score
 
+    count_in_workers(parts_of(built))  # before the first run starts the server that they are forked from
     score(fleet_file=built.file, day=(built.night - timedelta(days=1)).isoformat())
+    Parts().gather(parts_of(built))
     built.write(built.kept)  # type: ignore[attr-defined]
     history = history_bytes(built)
     floors = [floor_of_night(built, cores)]
@@ -297,6 +299,7 @@ def run_retrain(built: Built, wanted: argparse.Namespace, cores: int) -> dict[st
     from flows.run.days import day_window
 
     as_of = day_window(built.fleet.settings, built.night).end.isoformat()
+    count_in_workers(parts_of(built))
     floors = [floor_of_training(built, cores)]
     with counted(built) as part, spent() as run:
         report = retrain(fleet_file=built.file, as_of=as_of, sensors=built.names)
@@ -308,12 +311,17 @@ def run_retrain(built: Built, wanted: argparse.Namespace, cores: int) -> dict[st
 @contextlib.contextmanager
 def counted(built: Built) -> Iterator[Parts]:
     """Count what the block does, in this process and in its workers."""
-    folder, part = Path(built.file).parent / "parts", Parts()
-    folder.mkdir(exist_ok=True)
-    count_in_workers(folder)
+    part = Parts()
     with watched(part):
         yield part
-    part.gather(folder)
+    part.gather(parts_of(built))
+
+
+def parts_of(built: Built) -> Path:
+    """Where worker processes leave what they counted."""
+    folder = Path(built.file).parent / "parts"
+    folder.mkdir(exist_ok=True)
+    return folder
 
 
 def history_bytes(built: Built) -> int:
