@@ -107,13 +107,13 @@ processes themselves are new in each run. CPU seconds of worker processes are re
   `score_of_gemm`): there is nothing left to gain. On a GPU, training is stacked
   (`paano/network/fused.py`).
 - The bytes of a night count its report too, which reads the history of the sensors it shows again.
-- **Why a night of 500 sensors of 288 points is not at 1.6**: of its 16 s about four keep one core busy alone
-  (registry, listing and plan before the first batch; late data, incidents and the page after the last). And of
-  its 26 CPU seconds `detect` takes 16, opening models 1.1, the second look at events 1.0; the other 7 are
-  S3 requests (two or three for a sensor, 2 ms of Python each), Parquet of a few kB, imports of the workers,
-  Prefect and the page; the servers take 3 more. With 1,440 points all of that is spread over four times the
-  compute. A retraining of 40 also runs the review test (10 of its 143 CPU seconds), draws pictures and
-  registers; none of it is in its floor.
+- **Why a night of 500 sensors of 288 points is not at 1.6**: of its 16 s about four keep one core busy
+  alone (registry, listing and plan before the first batch; late data, incidents and the page after the
+  last). And of its 26 CPU seconds `detect` takes 16, opening models 1.1, the second look at events 1.0; the
+  other 7 are S3 requests (two or three for a sensor, 2 ms of Python each), Parquet of a few kB, imports of
+  the workers, Prefect and the page; the servers take 3 more. With 1,440 points all of that is spread over
+  four times the compute. A retraining of 40 also runs the review test (10 of its 143 CPU seconds), draws
+  pictures and registers; none of it is in its floor.
 """.splitlines()
 
 
