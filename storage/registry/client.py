@@ -8,7 +8,7 @@ from __future__ import annotations
 import errno
 import os
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, TypeVar
@@ -138,15 +138,7 @@ class RegistryClient:
 
     def models(self, prefix: str) -> list[Any]:
         """The registered models whose names begin so."""
-        found = self._read(
-            f"models {prefix}*",
-            lambda reader: list(reader.models(prefix)),
-            lambda what: list(
-                self.pages(what, "search_registered_models", filter_string=f"name LIKE '{prefix}%'")
-            ),
-        )
-        # `_` in LIKE stands for any character, and some backends ignore case.
-        return [model for model in found if model.name.startswith(prefix)]
+        return self._beginning(prefix, lambda reader: reader.models(prefix), "search_registered_models")
 
     def model(self, name: str) -> Any:
         """One registered model; Missing if there is none."""
@@ -175,14 +167,18 @@ class RegistryClient:
 
     def every_version(self, prefix: str) -> list[Any]:
         """The versions of all registered models whose names begin so."""
+        return self._beginning(prefix, lambda reader: reader.every_version(prefix), "search_model_versions")
+
+    def _beginning(self, prefix: str, directly: Callable[[Reader], Iterable[T]], by_mlflow: str) -> list[Any]:
+        """What belongs to models whose names begin so; `by_mlflow` is the method of its client."""
+        query = f"name LIKE '{prefix}%'"
         found = self._read(
             f"models {prefix}*",
-            lambda reader: list(reader.every_version(prefix)),
-            lambda what: list(
-                self.pages(what, "search_model_versions", filter_string=f"name LIKE '{prefix}%'")
-            ),
+            lambda reader: list[Any](directly(reader)),
+            lambda what: list(self.pages(what, by_mlflow, filter_string=query)),
         )
-        return [version for version in found if version.name.startswith(prefix)]
+        # `_` in LIKE stands for any character, and some backends ignore case.
+        return [item for item in found if item.name.startswith(prefix)]
 
     def _read(self, what: str, directly: Callable[[Reader], T], by_mlflow: Callable[[str], T]) -> T:
         if self._reading_pid != os.getpid():  # a fork must not share connections
@@ -192,9 +188,8 @@ class RegistryClient:
             return by_mlflow(what)
         try:
             return patiently(lambda: _answer(what, directly, reader), _Busy, attempts=_ATTEMPTS)
-        except (
-            sqlite3.Error
-        ):  # not there, of another release or damaged: MLflow's way makes it or says what it is
+        except sqlite3.Error:
+            # Not there, of another release or damaged: MLflow's way makes it, or says what it is.
             return by_mlflow(what)
 
     def pages(self, what: str, method: str, **named: Any) -> Iterator[Any]:
