@@ -19,6 +19,8 @@ from multiprocessing import util
 from pathlib import Path
 from typing import Any
 
+from benchmarks.s3_requests import watched_requests
+
 HELD: list[Any] = []  # for as long as this process lives
 FOLDER = "PAANO_BENCHMARK_PARTS"
 PLACES = [  # module, function, part: where they are used, if a process has them
@@ -64,21 +66,14 @@ class Parts:
 @contextlib.contextmanager
 def watched(parts: Parts) -> Iterator[None]:
     """Time the parts of a night or a training in this process, and count what leaves it."""
-    from aiobotocore.client import AioBaseClient
-
     from paano.model import PaAno
     from storage.registry.registry import Registry
 
-    send = AioBaseClient._make_api_call
-
-    async def counted(self: Any, operation: str, parameters: dict[str, Any]) -> Any:
-        answer = await send(self, operation, parameters)
-        store = (parameters.get("Key") or parameters.get("Prefix") or "other").split("/")[0]
+    def note(_operation: str, key: str, _written: int, read: int) -> None:
+        store = key.split("/")[0]
         with parts.lock:
             parts.requests[store] += 1
-            if operation == "GetObject":
-                parts.read[store] += answer.get("ContentLength", 0)
-        return answer
+            parts.read[store] += read
 
     def timed(part: str, function: Callable[..., Any]) -> Callable[..., Any]:
         def call(*arguments: Any, **named: Any) -> Any:
@@ -94,13 +89,12 @@ def watched(parts: Parts) -> Iterator[None]:
     places += [(PaAno, "detect", "compute"), (PaAno, "fit", "compute")]
     places += [(Registry, "champions", "registry"), (Registry, "register", "registry")]
     held = [(place, name, getattr(place, name)) for place, name, _ in places]
-    AioBaseClient._make_api_call = counted
     for place, name, part in places:
         setattr(place, name, timed(part, getattr(place, name)))
     try:
-        yield
+        with watched_requests(note):
+            yield
     finally:
-        AioBaseClient._make_api_call = send
         for place, name, function in held:
             setattr(place, name, function)
 

@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.memory import peak_mb
+from benchmarks.s3_requests import watched_requests
 from benchmarks.sizing import PAGE, Costs, Shape, night, week
 
 PLAN_SECONDS, PLAN_MEMORY = 10.0, 1e9  # what the planner may take for 100,000 sensors
@@ -125,27 +126,19 @@ class Meter:
 @contextmanager
 def metered() -> Iterator[Meter]:
     """Count everything that the block sends, at the last place before the wire."""
-    from aiobotocore.client import AioBaseClient
-
     from paano.model import PaAno
     from storage.registry.client import RegistryClient
     from storage.tables.day_table import NOTE
 
     meter = Meter()
-    send, ask, detect = AioBaseClient._make_api_call, RegistryClient.call, PaAno.detect
+    ask, detect = RegistryClient.call, PaAno.detect
 
-    async def counted_send(self, operation, parameters):
-        body = parameters.get("Body") or b""  # before it is sent: botocore makes a stream of it
-        answer = await send(self, operation, parameters)
-        key = parameters.get("Key") or parameters.get("Prefix") or "other"
+    def note(operation: str, key: str, written: int, read: int) -> None:
         store = "notes" if key.endswith(NOTE) else key.split("/")[0]  # a worker reads a note once
         with meter.lock:
             meter.requests[store, operation] += 1
-            if operation == "PutObject":
-                meter.written[store] += len(body)
-            if operation == "GetObject":
-                meter.read[store] += answer.get("ContentLength", 0)
-        return answer
+            meter.written[store] += written
+            meter.read[store] += read
 
     def counted_ask(self, *arguments, **named):
         meter.registry += 1
@@ -158,13 +151,14 @@ def metered() -> Iterator[Meter]:
         meter.patches += len(values) - self.config.patch + 1
         return answer
 
-    AioBaseClient._make_api_call, RegistryClient.call, PaAno.detect = counted_send, counted_ask, timed_detect
+    RegistryClient.call, PaAno.detect = counted_ask, timed_detect
     started = time.process_time()  # of a core: busy neighbours and slow servers do not count
     try:
-        yield meter
+        with watched_requests(note):
+            yield meter
     finally:
         meter.seconds = time.process_time() - started
-        AioBaseClient._make_api_call, RegistryClient.call, PaAno.detect = send, ask, detect
+        RegistryClient.call, PaAno.detect = ask, detect
 
 
 @dataclass

@@ -7,7 +7,8 @@ import aiobotocore.session  # noqa: F401
 import s3fs  # noqa: F401
 
 import flows.work.model.batches
-import flows.work.night.batches  # noqa: F401
+import flows.work.night.batches
+import storage.objects.s3_get  # noqa: F401
 from paano.network.unlocked import unlocked
 
 unlocked()

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import aiohttp
+import urllib3
 from botocore.exceptions import BotoCoreError, HTTPClientError, NoCredentialsError, PartialCredentialsError
 from fsspec.exceptions import FSTimeoutError
 
@@ -71,6 +72,7 @@ _BUSY = {
 _LOST = (
     HTTPClientError,
     aiohttp.ClientError,
+    urllib3.exceptions.HTTPError,
     asyncio.IncompleteReadError,
     FSTimeoutError,
     TimeoutError,
@@ -94,7 +96,13 @@ def named(where: str) -> Iterator[None]:
         yield
     except PaanoError:
         raise
-    except (OSError, BotoCoreError, aiohttp.ClientError, asyncio.IncompleteReadError) as error:
+    except (
+        OSError,
+        BotoCoreError,
+        aiohttp.ClientError,
+        urllib3.exceptions.HTTPError,
+        asyncio.IncompleteReadError,
+    ) as error:
         raise name_error(error, where) from error
 
 

@@ -9,7 +9,7 @@ import os
 import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import fsspec.asyn
 
@@ -17,10 +17,14 @@ from paano.errors import ConfigError, Conflict, ObjectMissing
 from storage.objects.errors import name_error, named
 from storage.objects.store import ObjectInfo, StorageOptions, Store, check_key, under
 
+if TYPE_CHECKING:
+    from storage.objects.s3_get import Getter
+
 USER_AGENT = "paano-fleet"  # botocore puts its own together anew for every request: a tenth of its time
 SLOWEST = 100_000  # bytes per second: an upload slower than this is given up
 _MAKING = threading.Lock()
 _MADE: dict[tuple[int, StorageOptions], Any] = {}
+_GETTERS: dict[tuple[int, StorageOptions, str], Getter] = {}
 
 
 class S3Store(Store):
@@ -42,6 +46,19 @@ class S3Store(Store):
             if name not in _MADE:
                 _MADE[name] = _s3_file_system(self.options)
             return _MADE[name]
+
+    @property
+    def getter(self) -> Getter:
+        """The quick way to objects of this bucket, one for all stores of this process."""
+        from storage.objects.s3_get import Getter  # it takes botocore, and commands start without S3
+
+        fs, options = self.fs, self.options
+        name = (os.getpid(), options, self.bucket)
+        with _MAKING:
+            if name not in _GETTERS:
+                limits = options.connect_timeout, options.read_timeout
+                _GETTERS[name] = Getter(fs, self.bucket, USER_AGENT, *limits)
+            return _GETTERS[name]
 
     def _run(self, key: str, work: Any) -> Any:
         fs = self.fs
@@ -73,8 +90,17 @@ class S3Store(Store):
             finally:
                 answer["Body"].close()
 
-        found: tuple[bytes, str] = self._patiently(lambda: self._run(key, work))
-        return found
+        quick = iter([self.getter.get])  # for the first try only: s3fs says best what is wrong
+
+        def call() -> tuple[bytes, str]:
+            for get in quick:
+                with named(self._tried(key)):
+                    if (answer := get(full)) is not None:
+                        return answer
+            found: tuple[bytes, str] = self._run(key, work)
+            return found
+
+        return self._patiently(call)
 
     def put(self, key: str, data: bytes, *, if_match: str | None = None, if_absent: bool = False) -> str:
         arguments: dict[str, Any] = {"Key": self.prefix + check_key(key), "Body": data}

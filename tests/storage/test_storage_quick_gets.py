@@ -1,0 +1,75 @@
+"""The quick way to an object (`storage/objects/s3_get.py`) beside the usual one, its slow twin."""
+
+import dataclasses
+import uuid
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from paano.errors import AccessDenied, ObjectMissing
+from storage.objects.store import open_store
+from tests.storage.proxy import line_to
+
+KEYS = st.text(
+    st.characters(blacklist_categories=("Cc", "Cs"), blacklist_characters="/\\"), min_size=1, max_size=40
+).filter(lambda key: key.strip(". ") and len(key.encode()) < 200)
+
+
+def usual(store):
+    """The same place, without the quick way."""
+    other = open_store(store.url, dataclasses.replace(store.options, attempts=store.options.attempts + 1))
+    other.getter._other = True
+    return other
+
+
+@given(key=KEYS, data=st.binary(max_size=200))
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_the_quick_way_gives_what_the_usual_one_gives_whatever_the_key(s3, key, data):
+    store = open_store(s3.url("quick"), s3.options)
+    etag = store.put(key, data)
+    assert store.getter.get(f"{store.prefix}{key}") == (data, etag)
+    assert usual(store).get_with_etag(key) == store.get_with_etag(key) == (data, etag)
+
+
+def test_an_object_that_is_missing_is_told_by_the_usual_way_and_the_quick_one_stays(s3):
+    store = open_store(s3.url("quick"), s3.options)
+    with pytest.raises(ObjectMissing, match="no such object"):
+        store.get("absent")
+    store.put("there", b"1")
+    assert store.getter.get("quick/there") is not None
+
+
+def test_keys_that_are_refused_are_not_tried_twice_for_each_object(s3):
+    with line_to(s3.endpoint) as line:
+        options = dataclasses.replace(s3.options, endpoint=line.endpoint, secret=f"wrong-{uuid.uuid4()}")
+        store = open_store(s3.url("quick"), options)
+        for _ in range(3):
+            with pytest.raises(AccessDenied):
+                store.get("x")
+        assert store.getter.get("quick/x") is None
+        before = line.requests
+        assert store.getter.get("quick/x") is None
+        assert line.requests == before
+
+
+def test_behind_a_proxy_s3fs_does_it(s3, monkeypatch):
+    open_store(s3.url("quick"), s3.options).put("x", b"1")
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:1")
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    options = dataclasses.replace(s3.options, endpoint=s3.endpoint.replace("127.0.0.1", "localhost"))
+    assert open_store(s3.url("quick"), options).getter.get("quick/x") is None
+
+
+def test_keys_that_change_are_asked_for_again(s3, monkeypatch):
+    for name, value in s3.environment.items():
+        monkeypatch.setenv(name, value)
+    options = dataclasses.replace(s3.options, key=None, secret=None, attempts=7)
+    store = open_store(s3.url("quick"), options)
+    store.put("x", b"1")
+    getter = store.getter
+    assert getter.get("quick/x") is not None
+    former = getter._keys
+    getter._renew = 0.0
+    assert getter.get("quick/x") is not None
+    assert getter._keys is not former
