@@ -166,7 +166,7 @@ class PaAnoConfig:
         return self.from_dict(_changed(self.to_dict(), changes))
 
     def to_dict(self) -> dict[str, Any]:
-        return dataclasses.asdict(self)
+        return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
 
     @property
     def digest(self) -> str:

@@ -16,11 +16,11 @@ is what the model keeps anyway, so an artifact grows by 16 bytes per channel.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from numpy.lib.stride_tricks import sliding_window_view
 from torch import Tensor
 
@@ -38,8 +38,17 @@ PLACES = (
 # A patch that moves less than this share of what is typical is nearly flat: its noise is no shape.
 FLAT_SHARE, LEAST_SHARE = 0.03, 0.01
 PATCHES_AT_ONCE = 16_384
+STANDARDISED_AT_ONCE = 512  # patches of 32 float64 (128 kB): all steps from averaging to float32 in the cache
 ALIKE_AT_ONCE = 1_000_000  # products held at once (4 MB), most of which stay in a processor's cache
 GROUP = 64  # products among which the largest is looked for without its place
+
+
+class Compared(NamedTuple):
+    """What patches are compared with, ready for `nearest`."""
+
+    kept: Kept
+    places: np.ndarray  # int64 [K]: rows of the kept history at which its patches start
+    tables: list[Tensor]  # of each channel
 
 
 @dataclass(frozen=True)
@@ -50,6 +59,8 @@ class Plain:
     flat: np.ndarray  # float64 [C]: a deviation far below this is no shape
     unit: np.ndarray  # float64 [C]: the distance that counts as 1
     typical: float  # the median of the training rows, which is no surprise
+    # Made at the first look at a kept history: 1 MB, whatever the number of channels.
+    _compared: Compared | None = field(default=None, init=False, repr=False, compare=False)
 
     def by_channel(self, series: Series, starts: np.ndarray, kept: Kept) -> np.ndarray:
         """float64 [N, C]: distance at each row by channel, from the patches at `starts`; NaN without any."""
@@ -80,19 +91,30 @@ class Plain:
 
         `first` is the row of the series with which the kept history begins: patches near it are left out.
         """
-        places = places_of(kept, self.patch)
+        _, places, tables = self._compared_with(kept)
         out = np.full((len(starts), series.channels), np.nan)
         if not len(places):
             return out
         for c in range(series.channels):
-            theirs = standardised(kept.values[:, c], places, self.patch, self.flat[c])
             for i in range(0, len(starts), PATCHES_AT_ONCE):
                 some = starts[i : i + PATCHES_AT_ONCE]
                 ours = standardised(series.values[:, c], some, self.patch, self.flat[c])
                 near = None if first is None else (some, places + first, self.patch)
-                out[i : i + PATCHES_AT_ONCE, c] = nearest(ours, theirs, near).numpy()
+                out[i : i + PATCHES_AT_ONCE, c] = nearest(ours, tables[c], len(places), near).numpy()
         out /= self.unit
         return out
+
+    def _compared_with(self, kept: Kept) -> Compared:
+        """The patches of the kept history, standardised once for all looks at it."""
+        if self._compared is not None and self._compared.kept is kept:
+            return self._compared
+        places = places_of(kept, self.patch)
+        patches = (
+            standardised(kept.values[:, c], places, self.patch, self.flat[c]) for c in range(len(self.flat))
+        )
+        found = Compared(kept, places, [table_of(theirs) for theirs in patches] if len(places) else [])
+        object.__setattr__(self, "_compared", found)
+        return found
 
     def _to_points(self, series: Series, starts: np.ndarray, distances: np.ndarray) -> np.ndarray:
         points = [spread(distances[:, c], starts, len(series), self.patch)[0] for c in range(series.channels)]
@@ -152,16 +174,25 @@ def width_of(patch: int) -> int:
     return max(1, patch // VALUES)
 
 
+def averages(values: np.ndarray, patch: int) -> np.ndarray:
+    """float64 [N − patch + 1 or more, d]: the averaged patch from every row of `values` [N] on, a view."""
+    width = width_of(patch)
+    count = len(values) - width + 1
+    mean = sum(values[i : i + count] for i in range(width)) / width  # [count], in a fixed order
+    reach = (patch // width - 1) * width + 1
+    return sliding_window_view(mean, reach)[:, ::width]
+
+
 def averaged(values: np.ndarray, starts: np.ndarray, patch: int) -> np.ndarray:
     """float64 [n, d]: the patches of one channel `values` [N] at `starts` [n], without their mean.
 
     Rows left over by the averaging are not looked at.
     """
-    width = width_of(patch)
-    count = len(values) - width + 1
-    mean = sum(values[i : i + count] for i in range(width)) / width  # [count], in a fixed order
-    reach = (patch // width - 1) * width + 1
-    short: np.ndarray = sliding_window_view(mean, reach)[:, ::width][starts]  # [n, d], a copy
+    return centred(averages(values, patch)[starts])
+
+
+def centred(short: np.ndarray) -> np.ndarray:
+    """float64 [n, d]: averaged patches without their mean, in place."""
     short -= short[:, :1].copy()  # exact where the signal is small beside its offset
     short -= short.mean(axis=1, keepdims=True)
     return short
@@ -169,28 +200,45 @@ def averaged(values: np.ndarray, starts: np.ndarray, patch: int) -> np.ndarray:
 
 def standardised(values: np.ndarray, starts: np.ndarray, patch: int, flat: float) -> Tensor:
     """float32 [n, d]: the averaged patches of one channel with about unit variance; flat ones stay small."""
-    short = averaged(values, starts, patch)
-    short /= np.sqrt(np.square(short).mean(axis=1, keepdims=True) + flat**2)
-    return torch.from_numpy(short.astype(np.float32))
+    every = averages(values, patch)
+    out = np.empty((len(starts), every.shape[1]), dtype=np.float32)
+    for i in range(0, len(starts), STANDARDISED_AT_ONCE):
+        part = slice(i, i + STANDARDISED_AT_ONCE)
+        short = centred(every[starts[part]])
+        short /= np.sqrt(np.square(short).mean(axis=1, keepdims=True) + flat**2)
+        out[part] = short
+    return torch.from_numpy(out)
 
 
-def nearest(ours: Tensor, theirs: Tensor, near: tuple[np.ndarray, np.ndarray, int] | None = None) -> Tensor:
-    """float32 [n]: root mean square difference of each of `ours` [n, d] to the nearest of `theirs` [K, d].
+def table_of(theirs: Tensor) -> Tensor:
+    """float32 [K or more, d + 1]: `theirs` [K, d] as `nearest` looks them up.
 
-    `near` are the rows at which ours [n] and theirs [K] start and how close two may not be; where nothing is
-    left the result is NaN.
+    |a − b|² is smallest where a·b − |b|²/2 is largest: one product with −|b|²/2 as a further column.
     """
-    # |a − b|² is smallest where a·b − |b|²/2 is largest: one product with −|b|²/2 as a further column
-    half = theirs.square().sum(dim=1, keepdim=True) / 2
-    places = F.pad(torch.cat([theirs, -half], dim=1), (0, 0, 0, -len(theirs) % GROUP))
-    places[len(theirs) :, -1] = -torch.inf
+    count, size = theirs.shape
+    table = torch.zeros(-(-count // GROUP) * GROUP, size + 1)
+    table[:count, :size] = theirs
+    table[:count, size] = -theirs.square().sum(dim=1) / 2
+    table[count:, size] = -torch.inf
+    return table
+
+
+def nearest(
+    ours: Tensor, table: Tensor, count: int, near: tuple[np.ndarray, np.ndarray, int] | None = None
+) -> Tensor:
+    """float32 [n]: root mean square difference of each of `ours` [n, d] to the nearest of the `table`'s K.
+
+    `count` is K. `near` are the rows at which ours [n] and theirs [K] start and how close two may not be;
+    where nothing is left the result is NaN.
+    """
+    theirs = table[:count, :-1]
     queries = torch.cat([ours, torch.ones(len(ours), 1)], dim=1)  # [n, d + 1]
-    rows = max(1, ALIKE_AT_ONCE // len(places))
-    room = torch.empty(min(rows, len(ours)), len(places))
+    rows = max(1, ALIKE_AT_ONCE // len(table))
+    room = torch.empty(min(rows, len(ours)), len(table))
     out = torch.empty(len(ours))
     for i in range(0, len(ours), rows):
         part = ours[i : i + rows]
-        alike = torch.mm(queries[i : i + rows], places.T, out=room[: len(part)])  # [m, K]
+        alike = torch.mm(queries[i : i + rows], table.T, out=room[: len(part)])  # [m, K]
         if near is not None:
             starts, position, exclude = near
             exclude_near(alike, starts[i : i + rows], position, exclude)
