@@ -16,7 +16,7 @@ from flows.run.fleet import choose_sensors, fix_shards, open_fleet
 from flows.run.outcome import Outcome, skipped
 from flows.run.plan import plan_sensors, plan_shards
 from flows.run.report import Report, finish
-from flows.run.workers import get_ready, worker_processes
+from flows.run.workers import FOR_TRAINING, get_ready, worker_processes
 from flows.settings.fleet_file import Settings
 from flows.work.model.batches import check_sensors, train_sensors
 from flows.work.model.due import Check
@@ -41,7 +41,7 @@ def retrain(
     names = choose_sensors(fleet, sensors)
     shards = fix_shards(fleet, len(names))
     champions = fleet.registry.champions(names)
-    get_ready(settings, TRAINING * len(names))
+    get_ready(settings, TRAINING * len(names), FOR_TRAINING)
     half = max(1, settings.run.max_tasks // 2)  # two rounds share the limit of task runs
 
     batches = plan_shards(names, shards, half)

@@ -36,9 +36,9 @@ def review(
     settings: Settings,
 ) -> dict[str, bytes]:
     """{file name: content} for a version: two PNGs, every figure as SVG, `review.html` with all of them."""
-    scores = {"this version": model.score(newest.values)}
-    if former is not None:
-        scores["champion"] = former.score(newest.values)
+    scores = {"this version": test.scores}
+    if against is not None:
+        scores["champion"] = against.scores
     return {
         **review_files(model, former, newest, test, against, settings, scores),
         "scores.png": _png(_scores(model, former, newest, settings, scores)),
@@ -79,8 +79,9 @@ def _scores(
 ) -> Figure:
     from matplotlib.figure import Figure  # without pyplot there is no global state
 
-    figure = Figure(figsize=(9, 4.5), layout="constrained")
-    above, below = figure.subplots(2, 1, sharex=True, height_ratios=[1, 1])
+    figure = Figure(figsize=(9, 4.5))  # fixed margins: to try which would do takes as long as to draw
+    figure.subplots_adjust(left=0.1, right=0.98, top=0.93, bottom=0.12, hspace=0.12)
+    above, below = figure.subplots(2, 1, sharex=True)
     below.xaxis_date(zone_of(settings))
     below.set_xlabel(settings.zone)
     above.plot(newest.ts, newest.values[:, : min(4, newest.values.shape[1])], linewidth=0.8)
@@ -101,7 +102,8 @@ def _scores(
 def _faults(test: ReviewTest, against: ReviewTest | None) -> Figure:
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(7, 3.5), layout="constrained")
+    figure = Figure(figsize=(7, 3.5))
+    figure.subplots_adjust(left=0.19, right=0.97, top=0.88, bottom=0.15)
     axes = figure.subplots()
     kinds = list(test.faults)
     place = np.arange(len(kinds))
@@ -117,7 +119,7 @@ def _faults(test: ReviewTest, against: ReviewTest | None) -> Figure:
     axes.set_yticks(place, kinds)
     axes.set_xlim(0, 1)
     axes.set_xlabel("VUS-PR on faults put into the newest history")
-    figure.legend(loc="outside upper right", frameon=False, ncols=2)  # beside the bars, never over them
+    figure.legend(loc="upper right", frameon=False, ncols=2)  # beside the bars, never over them
     return figure
 
 

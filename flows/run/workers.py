@@ -35,6 +35,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 IMPORTED = ["flows.run.imported"]  # by the server, before it forks
+FOR_TRAINING = "flows.run.imported_for_training"
 _STARTING = threading.Lock()
 
 _run = ""  # the flow run that this process works for; empty in the process of the flow itself
@@ -62,10 +63,13 @@ def use_processes(settings: Settings, sensors: int) -> bool:
     )
 
 
-def get_ready(settings: Settings, sensors: int) -> None:
-    """Start the server that workers are forked from, if this run will want some: it imports meanwhile."""
+def get_ready(settings: Settings, sensors: int, *also: str) -> None:
+    """Start the server that workers are forked from, if this run will want some: it imports meanwhile.
+
+    `also` names modules to import beside the usual ones.
+    """
     if use_processes(settings, sensors):
-        multiprocessing.get_context("forkserver").set_forkserver_preload(IMPORTED)
+        multiprocessing.get_context("forkserver").set_forkserver_preload([*IMPORTED, *also])
         with _without_main():
             forkserver.ensure_running()
 

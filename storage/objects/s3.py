@@ -193,11 +193,26 @@ def endpoint_name(options: StorageOptions) -> str:
     return f"{scheme}{mark}{host.rpartition('@')[2]}{slash}{path}"
 
 
+@functools.cache
+def known_services() -> Any:
+    """What botocore knows of S3, read from its files once for this process and its forks: it is slow JSON."""
+    from botocore.loaders import create_loader
+
+    loader = create_loader()
+    for kind in ("service-2", "endpoint-rule-set-1"):
+        loader.load_service_model("s3", kind)
+    for name in ("endpoints", "partitions", "sdk-default-configuration", "_retry"):
+        loader.load_data(name)
+    return loader
+
+
 def _s3_file_system(options: StorageOptions) -> Any:
     import s3fs
     from aiobotocore.session import AioSession
 
     session = AioSession()
+    if not session.get_config_variable("data_path"):
+        session.register_component("data_loader", known_services())
     session.get_component("response_parser_factory").set_parser_defaults(timestamp_parser=_moment)
     client = {"region_name": options.region} if options.region else {}
     fs = s3fs.S3FileSystem(

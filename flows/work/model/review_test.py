@@ -31,6 +31,8 @@ class ReviewTest:
     events: int = 0  # in the data as it was
     days: float = 0.0  # of data that had a score
     objections: tuple[str, ...] = ()  # where it contradicts what people said of the past
+    # of each row of the data as it was, for the pictures
+    scores: np.ndarray = field(default_factory=lambda: np.empty(0, np.float32), repr=False, compare=False)
 
     @property
     def alarms(self) -> float:
@@ -63,7 +65,8 @@ def run_review_test(model: PaAno, reading: Reading, settings: Settings, seed: in
     scored = int(np.isfinite(found.score).sum())
     faults = fault_test(model, reading.values, seed=seed, patch=model.config.patch)
     mean = faults.pop("mean")
-    return ReviewTest(faults, mean, len(events), scored * reading.interval.total_seconds() / 86_400)
+    days = scored * reading.interval.total_seconds() / 86_400
+    return ReviewTest(faults, mean, len(events), days, scores=found.score)
 
 
 def recommend(challenger: ReviewTest, champion: ReviewTest | None, settings: Settings) -> Recommendation:
