@@ -39,9 +39,9 @@ def retrain(
     moment = moment_of(as_of, settings)
     fleet = open_fleet(settings)
     names = choose_sensors(fleet, sensors)
+    get_ready(settings, TRAINING * len(names), FOR_TRAINING)
     shards = fix_shards(fleet, len(names))
     champions = fleet.registry.champions(names)
-    get_ready(settings, TRAINING * len(names), FOR_TRAINING)
     half = max(1, settings.run.max_tasks // 2)  # two rounds share the limit of task runs
 
     batches = plan_shards(names, shards, half)

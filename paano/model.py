@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import time
 from collections.abc import Mapping
@@ -23,6 +24,7 @@ from paano.estimator import Estimator, check_names, not_fitted
 from paano.facts import ModelFacts
 from paano.frames import Frame, read_frame
 from paano.network.encoder import Encoder, FoldedEncoder, embedding_size, fold
+from paano.network.remembered import Remembered
 from paano.network.train import Losses, Material, read_losses, train
 from paano.patches import GATHER, take_patches, typical_deviation
 from paano.scoring.bank import Bank, bank_size, build_bank, join_bank, push
@@ -90,6 +92,7 @@ class PaAno(Estimator):
         self.plain: Plain | None = None
         self._weights: dict[str, Tensor] | None = None  # of the encoder
         self._training_scores: np.ndarray | None = None
+        self._remembered: Remembered | None = None
 
     # -- fitting ---------------------------------------------------------------------------------------------
 
@@ -435,6 +438,8 @@ class PaAno(Estimator):
 
     def _encode(self, values: Tensor, starts: np.ndarray) -> Tensor:
         """float32 [n, D]: embeddings of the patches of `values` [N, C] at `starts` [n], a chunk at a time."""
+        if self._remembered is not None:
+            return self._remembered(values, starts)
         config = self.config
         rows = torch.from_numpy(starts).to(values.device)
         unit = self._unit.to(values.device)
@@ -455,6 +460,18 @@ class PaAno(Estimator):
 
         in_slices(encode, len(rows), chunk)
         return out
+
+
+def remembering(model: PaAno) -> PaAno:
+    """`model` in a form that encodes no patch twice: to score several series that are mostly the same.
+
+    It shares everything with the one given, and what it remembers with copies of it. It is not for training.
+    """
+    if model._remembered is not None:
+        return model
+    other = copy.copy(model)
+    other._remembered = Remembered(model._encode, model.config.patch)
+    return other
 
 
 def may_gain_patches(series: Series, patch: int) -> np.ndarray:

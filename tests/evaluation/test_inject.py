@@ -10,6 +10,7 @@ import pytest
 from paano import PaAno, PaAnoConfig
 from paano.errors import ConfigError, SeriesTooShort
 from paano.evaluation.inject import KINDS, fault_test, inject, kinds_for, put_fault
+from paano.model import remembering
 
 ROWS = 3_000
 
@@ -210,3 +211,22 @@ def test_a_real_model_finds_most_faults_and_is_left_as_it_was(model):
     assert found["mean"] > 0.6
     assert not any(math.isnan(value) for value in found.values())
     assert np.array_equal(model.score(X), before)
+
+
+def test_what_is_remembered_of_a_series_changes_no_score_of_another(model):
+    X = normal(1, seed=9, rows=600)
+    faulty, _ = inject(X, "shift", np.random.default_rng(1), patch=40)
+    lasting = remembering(model)
+    assert remembering(lasting) is lasting
+    for series in (X, faulty, X[100:], X):
+        np.testing.assert_allclose(lasting.score(series), model.score(series), atol=1e-5)
+    assert np.isnan(lasting.score(X[:20])).all()  # shorter than a patch
+
+
+def test_a_patch_is_encoded_once(model):
+    X = normal(1, seed=9, rows=600)
+    lasting = remembering(model)
+    lasting.score(X)
+    known = len(lasting._remembered.known)
+    fault_test(lasting, X, seed=5, patch=40, kinds=["spike"], faults=1)  # three rows of 600
+    assert known < len(lasting._remembered.known) <= known + (3 + 39) // 4 + 1

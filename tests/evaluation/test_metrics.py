@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from paano.errors import SeriesError
-from paano.evaluation.metrics import MEASURES, evaluate, find_window
+from paano.evaluation.metrics import MEASURES, evaluate, evaluate_vus_pr, find_window
 from tests.oracle import slow_evaluate
 
 PUBLISHED_NAMES = {
@@ -55,6 +55,7 @@ def test_the_measures_equal_their_slow_twins(case, window):
     scores, labels = case
     expected = slow_evaluate(scores, labels, window)
     assert evaluate(scores, labels, window) == pytest.approx(expected, abs=1e-9, nan_ok=True)
+    assert evaluate_vus_pr(scores, labels, window) == pytest.approx(expected["vus_pr"], abs=1e-9)
 
 
 def test_the_measures_equal_their_slow_twins_on_a_longer_series():

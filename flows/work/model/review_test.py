@@ -17,6 +17,7 @@ from flows.work.alarm_rule import alarm_rule
 from paano import PaAno
 from paano.alarms.events import find_events
 from paano.evaluation.inject import fault_test
+from paano.model import remembering
 from storage.history.reader import Reading
 
 SHOWN = 3  # objections in a reason
@@ -50,6 +51,7 @@ class Recommendation:
 
 def run_review_test(model: PaAno, reading: Reading, settings: Settings, seed: int) -> ReviewTest:
     """The review test of `model` on `reading`; `seed` decides where the faults are put."""
+    model = remembering(model)  # the faults change a part of the rows only
     found = model.detect(reading.values)
     rule = alarm_rule(settings, reading.sensor, model.calibration, reading.interval)
     events = find_events(
