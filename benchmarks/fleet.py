@@ -271,6 +271,7 @@ def start_servers(stack: contextlib.ExitStack, folder: Path, wanted: argparse.Na
 
 def run_score(built: Built, wanted: argparse.Namespace, cores: int) -> dict[str, Any]:
     """A usual night, the same again, and the floor between them."""
+    from flows.processes.prefect_runs import run_tags
     from flows.score import score
 
     count_in_workers(parts_of(built))  # before the first run starts the server that they are forked from
@@ -281,7 +282,7 @@ def run_score(built: Built, wanted: argparse.Namespace, cores: int) -> dict[str,
     floors = [floor_of_night(built, cores)]
     runs, parts = [], []
     for _ in range(2):
-        with counted(built) as part, spent() as run:
+        with counted(built) as part, spent() as run, run_tags("bench"):  # as `paano score` runs it
             report = score(fleet_file=built.file, day=built.night.isoformat())
         runs.append(run)
         parts.append(part)
@@ -296,13 +297,14 @@ def run_score(built: Built, wanted: argparse.Namespace, cores: int) -> dict[str,
 
 def run_retrain(built: Built, wanted: argparse.Namespace, cores: int) -> dict[str, Any]:
     """A first training of all sensors, and the floor before and after it."""
+    from flows.processes.prefect_runs import run_tags
     from flows.retrain import retrain
     from flows.run.days import day_window
 
     as_of = day_window(built.fleet.settings, built.night).end.isoformat()
     count_in_workers(parts_of(built))
     floors = [floor_of_training(built, cores)]
-    with counted(built) as part, spent() as run:
+    with counted(built) as part, spent() as run, run_tags("bench"):
         report = retrain(fleet_file=built.file, as_of=as_of, sensors=built.names)
     assert report.counts["failed"] == 0, report.counts
     floors.append(floor_of_training(built, cores))

@@ -16,14 +16,14 @@ from flows.run.fleet import choose_sensors, fix_shards, open_fleet
 from flows.run.outcome import Outcome, skipped
 from flows.run.plan import plan_sensors, plan_shards
 from flows.run.report import Report, finish
-from flows.run.workers import FOR_TRAINING, get_ready, worker_processes
+from flows.run.workers import FOR_TRAINING, TRAINING, get_ready, worker_processes
 from flows.settings.fleet_file import Settings
 from flows.work.model.batches import check_sensors, train_sensors
 from flows.work.model.due import Check
 from paano.network.together import GROUP
 from storage.secrets import without_secrets
 
-TRAINING = 25  # nights of a sensor that take no longer than its training
+NIGHTS = 25  # of a sensor, which take no longer than its training
 
 check_batch = batch_task("check batch", "check {batch.name}")(check_sensors)
 train_batch = batch_task("train batch", "train {batch.name}")(train_sensors)
@@ -39,7 +39,7 @@ def retrain(
     moment = moment_of(as_of, settings)
     fleet = open_fleet(settings)
     names = choose_sensors(fleet, sensors)
-    get_ready(settings, TRAINING * len(names), FOR_TRAINING)
+    get_ready(settings, NIGHTS * len(names), FOR_TRAINING)
     shards = fix_shards(fleet, len(names))
     champions = fleet.registry.champions(names)
     half = max(1, settings.run.max_tasks // 2)  # two rounds share the limit of task runs
@@ -60,7 +60,7 @@ def retrain(
     batches = plan_sensors(due, min(half, max(1, -(-len(due) // together))))
     known["why"] = due
     share = gpu_share(settings)
-    with worker_processes(settings, TRAINING * len(due), flow_run.id or ""):
+    with worker_processes(settings, NIGHTS * len(due), flow_run.id or "", TRAINING):
         outcomes += fan_out("train", train_batch, batches, settings, known, gpus=share, as_of=moment)
     title, facts = f"{moment:%Y-%m-%d %H%M}", {"due": len(due)}
     notes = tell_reviews(settings, outcomes)

@@ -32,8 +32,9 @@ from flows.pages.sensor_page import (
 from flows.pages.series import Expected, milliseconds, pack
 from flows.pages.views import EventRow, events
 from flows.run.days import day_window
-from flows.run.fleet import Fleet, storage_options
+from flows.run.fleet import Fleet, fleet_for, storage_options
 from flows.run.outcome import State
+from flows.run.workers import has_processes, side_by_side
 from paano.device import compute_threads
 from paano.errors import PaanoError
 from paano.model import PaAno
@@ -44,7 +45,7 @@ from storage.window import Window
 
 BINS = 90  # of a small picture, two values each
 BEFORE = timedelta(days=1)  # of history before the night, for the pictures
-WORKERS = 2  # sensors that are looked at at once
+WORKERS = 2  # sensors that are looked at at once, where there are no processes to do it
 LATEST = "latest.html"  # always the newest night
 
 log = logging.getLogger("paano.pages")
@@ -82,26 +83,20 @@ def write_report(
     week = facts.window.widen(before=timedelta(days=2))
 
     readings = fleet.history.read_many(chosen, shown(week))  # together: in long tables they share objects
-
-    def one(sensor: str) -> SensorFacts | PaanoError:
-        reading = readings[sensor]
-        if isinstance(reading, PaanoError):
-            return reading
-        try:
-            return gather(
-                fleet,
-                sensor,
-                week,
-                parts_in=facts.window,
-                champions=facts.champions,
-                known=facts.recent,
-                reading=reading,
-            )
-        except PaanoError as error:
-            return error
-
-    with ThreadPoolExecutor(WORKERS) as pool:
-        found = dict(zip(chosen, pool.map(one, chosen), strict=True))
+    known_fleet = fleet.settings.to_dict() if has_processes() else fleet
+    asked = [
+        (
+            known_fleet,
+            sensor,
+            week,
+            facts.window,
+            {sensor: facts.champions[sensor]} if sensor in facts.champions else {},
+            [event for event in facts.recent if event.sensor == sensor],
+            readings[sensor],
+        )
+        for sensor in chosen
+    ]
+    found = dict(zip(chosen, side_by_side(facts_of, asked, WORKERS), strict=True))
     pages = {sensor: page for sensor, page in found.items() if isinstance(page, SensorFacts)}
     problems = [
         *facts.notes,
@@ -128,6 +123,25 @@ def write_report(
     address = store.url_of(key)
     opened = address if "://" in address else Path(address).resolve().as_uri()
     return Written(address, place.night(day) or opened, len(pages), len(data))
+
+
+def facts_of(
+    known_fleet: Fleet | dict[str, Any],
+    sensor: str,
+    week: Window,
+    night: Window,
+    champions: Mapping[str, Version],
+    events: Sequence[EventRow],
+    reading: Reading | PaanoError,
+) -> SensorFacts | PaanoError:
+    """What the page of a sensor shows; `known_fleet` is the fleet, for another process its settings."""
+    if isinstance(reading, PaanoError):
+        return reading
+    fleet = fleet_for(known_fleet) if isinstance(known_fleet, dict) else known_fleet
+    try:
+        return gather(fleet, sensor, week, parts_in=night, champions=champions, known=events, reading=reading)
+    except PaanoError as error:
+        return error
 
 
 def split_place(place: str, day: date) -> tuple[str, str]:
@@ -226,24 +240,30 @@ def expected_of(
 ) -> dict[str, Expected]:
     """The expected normal of each sensor in place of its events; a sensor whose model has none is absent."""
     versions = [champions[sensor] for sensor in sorted(readings) if sensor in champions]
-
-    def one(found: tuple[str, Path | PaanoError]) -> Expected | None:
-        sensor, folder = found
-        try:
-            if isinstance(folder, PaanoError):
-                raise folder
-            model, reading = PaAno.load(folder, device="cpu"), readings[sensor]
-            if list(reading.channels) != model.facts.get("channel_names"):
-                return None
-            return expected_normal(model, reading, [event for event in events if event.sensor == sensor])
-        except PaanoError as error:  # the picture is worth having without it
-            log.warning("%s: no expected normal in the report: %s", sensor, error)
-            return None
-
     folders = fleet.registry.fetch_many(versions)
-    with compute_threads(fleet.settings.run.threads), ThreadPoolExecutor(WORKERS) as pool:
-        known = zip(folders, pool.map(one, folders.items()), strict=True)
-        return {sensor: its for sensor, its in known if its is not None}
+    threads = fleet.settings.run.threads
+    asked = [
+        (folder, readings[sensor], [event for event in events if event.sensor == sensor], threads)
+        for sensor, folder in folders.items()
+    ]
+    known = zip(folders, side_by_side(expected_at, asked, WORKERS), strict=True)
+    return {sensor: its for sensor, its in known if its is not None}
+
+
+def expected_at(
+    folder: Path | PaanoError, reading: Reading, events: list[EventRow], threads: int
+) -> Expected | None:
+    """The expected normal of a sensor in place of `events`, by the model in `folder`; None if it has none."""
+    try:
+        if isinstance(folder, PaanoError):
+            raise folder
+        with compute_threads(threads):
+            model = PaAno.load(folder, device="cpu")
+            known = list(reading.channels) == model.facts.get("channel_names")
+            return expected_normal(model, reading, events) if known else None
+    except PaanoError as error:  # the picture is worth having without it
+        log.warning("%s: no expected normal in the report: %s", reading.sensor, error)
+        return None
 
 
 def pictures_of(fleet: Fleet, sensor: str, day: date) -> dict[str, Any]:

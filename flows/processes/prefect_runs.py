@@ -49,12 +49,20 @@ def process_tag() -> str:
 
 @contextmanager
 def run_tags(fleet: str) -> Iterator[None]:
-    """Runs begun inside carry the fleet's name and their process; an absent server is one paragraph."""
+    """Runs begun inside carry the fleet's name and their process; an absent server is one paragraph.
+
+    A run whose process was killed is told by that tag, so no heartbeats are sent: a run would wait for them
+    for up to a second at its end.
+    """
     import httpx
     from prefect import tags
+    from prefect.settings import PREFECT_FLOWS_HEARTBEAT_FREQUENCY, temporary_settings
 
     try:
-        with tags("paano", fleet, process_tag()):
+        with (
+            tags("paano", fleet, process_tag()),
+            temporary_settings(updates={PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None}),
+        ):
             yield
     except httpx.TransportError as error:
         address = public(os.environ.get("PREFECT_API_URL", "inside this command"))

@@ -17,6 +17,7 @@ from uuid import UUID
 from prefect import Task, task
 from prefect.artifacts import create_progress_artifact, update_progress_artifact
 from prefect.cache_policies import NO_CACHE
+from prefect.context import TagsContext
 from prefect.runtime import flow_run
 
 from flows.run.days import day_before_now
@@ -139,13 +140,16 @@ def fan_out(
     plain = settings.to_dict()
     gathered: dict[int, list[Any]] = {}
     progress = Progress(settings.fleet.name, what, sum(len(batch.sensors) for batch in batches))
-    with open_engine(
-        run.engine,
-        address=run.address,
-        workers=(workers or run.workers or cores(run.threads)) + has_processes(),  # one waits for its turn
-        threads=run.threads,
-        gpus=gpus,
-    ) as engine:
+    with (
+        TagsContext(current_tags=set()),  # of the flow run alone: each tag of a task asks for its limit, 2 s long
+        open_engine(
+            run.engine,
+            address=run.address,
+            workers=(workers or run.workers or cores(run.threads)) + has_processes(),  # one waits for its turn
+            threads=run.threads,
+            gpus=gpus,
+        ) as engine,
+    ):
         futures = {}
         # The largest first, so that the workers end together.
         for batch in sorted(batches, key=lambda batch: -len(batch.sensors)):

@@ -6,6 +6,7 @@ import dataclasses
 import logging
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import date, timedelta
 from typing import Any
@@ -18,18 +19,42 @@ from storage.history.listing import Listed
 from storage.history.reader import Piece
 from storage.history.scatter import remove_pieces
 from storage.objects.store import open_store
-from storage.registry.registry import Version
+from storage.registry.registry import Champions, Version
 
 log = logging.getLogger("paano.flows")
 
 NONE = timedelta(0)
+USUAL = timedelta(days=8)  # on either side of a day: enough for patches of 96 points an hour apart
+
+
+def champions_and_history(
+    fleet: Fleet, sensors: Sequence[str], days: Sequence[date], every: bool = False
+) -> Champions:
+    """The champions of `sensors`, or of `every` one the registry has; the history is listed meanwhile."""
+    with ThreadPoolExecutor(1) as pool:
+        listed = pool.submit(list_history, fleet, sensors, None, days) if may_list_early(fleet) else None
+        champions = fleet.registry.champions(None if every else sensors)
+        if listed is not None:
+            listed.result()
+    return champions
+
+
+def may_list_early(fleet: Fleet) -> bool:
+    """Whether one listing has all dates, so that it can be made before it is known which will be read."""
+    layout = fleet.history.layout
+    return fleet.settings.run.engine == "local" and layout.kind == "sensor" and not layout.dated
 
 
 def list_history(
-    fleet: Fleet, sensors: Sequence[str], champions: Mapping[str, Version], days: Sequence[date]
+    fleet: Fleet, sensors: Sequence[str], champions: Mapping[str, Version] | None, days: Sequence[date]
 ) -> None:
-    """List the history that this run will read, and compare with what was read before, once for all of it."""
-    settings, around = fleet.settings, around_of(fleet, champions)
+    """List the history that this run will read, and compare with what was read before, once for all of it.
+
+    Without `champions` it is listed for usual intervals. Where they turn out to be longer, a second call
+    lists again.
+    """
+    settings = fleet.settings
+    around = USUAL if champions is None else around_of(fleet, champions)
     before = max(around, settings.run.look_back) + settings.run.catch_up + DAY
     try:
         fleet.history.list_ahead(sensors, day_window(settings, days[0], days[-1]).widen(before, around))

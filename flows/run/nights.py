@@ -16,7 +16,7 @@ from flows.run.fleet import Fleet, fix_shards
 from flows.run.history import list_history, scattered
 from flows.run.outcome import Outcome, skipped
 from flows.run.plan import Batch, plan_night
-from flows.run.workers import has_processes, worker_processes
+from flows.run.workers import SCORING, has_processes, worker_processes
 from flows.work.night.batches import commit_rows, compute_rows, score_shards
 from flows.work.night.compute import Scored
 from flows.work.night.days import days_at_once, days_by_sensors, stretches
@@ -53,7 +53,7 @@ def score_fleet(
         list_history(fleet, sensors, champions, days)
     dates = scored_before(fleet, days[0], settings.run.catch_up) if catch_up else []
     shards = fix_shards(fleet, len(sensors), day_window(settings, days[0], days[-1]).days())
-    with worker_processes(settings, len(sensors), flow_run.id or ""):
+    with worker_processes(settings, len(sensors), flow_run.id or "", SCORING):
         return _score_fleet(what, fleet, sensors, champions, days, shards, dates, rescore, resume)
 
 

@@ -5,26 +5,27 @@ half cores busy. So the tasks of a large run hand their work to processes, one f
 processes are forks of one server that has imported what a batch needs, once for all of them, while the flow
 looks at its sensors. They know nothing of Prefect: a task is seen, tried again and given up as ever.
 
-    with worker_processes(settings, sensors=500, run=str(flow_run.id)):
+    with worker_processes(settings, sensors=500, run=str(flow_run.id), imports=SCORING):
         in_worker(score_shards, batch, ...)  # in a process; outside of the block: called as it is
 """
 
 from __future__ import annotations
 
+import importlib
 import logging
 import multiprocessing
 import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from multiprocessing import forkserver
 from types import ModuleType
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 import joblib
 
@@ -36,6 +37,7 @@ T = TypeVar("T")
 
 IMPORTED = ["flows.run.imported"]  # by the server, before it forks
 FOR_TRAINING = "flows.run.imported_for_training"
+SCORING, TRAINING = "flows.work.night.batches", "flows.work.model.batches"  # by each process as it begins
 _STARTING = threading.Lock()
 
 _run = ""  # the flow run that this process works for; empty in the process of the flow itself
@@ -86,18 +88,29 @@ def _without_main() -> Iterator[None]:
 
 
 class Workers:
-    """So many processes for one flow run. One that dies fails its batches as a store that is away does."""
+    """So many processes for one flow run. One that dies fails its batches as a store that is away does.
 
-    def __init__(self, count: int, run: str) -> None:
-        self.count, self.run = count, run
+    They begin at once, beside whatever the flow does first, and import the modules `imports`.
+    """
+
+    def __init__(self, count: int, run: str, imports: str = "") -> None:
+        self.count, self.run, self.imports = count, run, imports
         self._lock = threading.Lock()
         self._pool = self._start()
+        self._beginning = threading.Thread(target=self._begin_all, args=(self._pool,))
+        self._beginning.start()
 
     def _start(self) -> ProcessPoolExecutor:
         context = multiprocessing.get_context("forkserver")
         # The server may be older than this run, and its variables too.
-        given = dict(os.environ), self.run, sys.path
+        given = dict(os.environ), self.run, sys.path, self.imports
         return ProcessPoolExecutor(self.count, context, initializer=_begin, initargs=given)
+
+    def _begin_all(self, pool: ProcessPoolExecutor) -> None:
+        # A process is started when there is work for one more, and the server answers when it has imported.
+        with suppress(BrokenProcessPool), _without_main():  # the first real work finds out too, and is told
+            for _ in range(self.count):
+                pool.submit(os.getpid)
 
     def call(self, work: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
         """`work` in one of the processes; what it logged is logged here.
@@ -125,6 +138,7 @@ class Workers:
 
     def close(self) -> None:
         """End the processes. What still runs in them is left to end."""
+        self._beginning.join()
         self._pool.shutdown(cancel_futures=True)
 
 
@@ -132,13 +146,16 @@ _workers: ContextVar[Workers | None] = ContextVar("workers", default=None)
 
 
 @contextmanager
-def worker_processes(settings: Settings, sensors: int, run: str) -> Iterator[None]:
-    """Let `in_worker` use processes within the block, if the run is large enough."""
+def worker_processes(settings: Settings, sensors: int, run: str, imports: str = "") -> Iterator[None]:
+    """Let `in_worker` use processes within the block, if the run is large enough.
+
+    `imports` is a module that each of them imports as it begins: the one of the work to come.
+    """
     if has_processes() or not use_processes(settings, sensors):
         yield
         return
     get_ready(settings, sensors)
-    opened = Workers(settings.run.workers or cores(settings.run.threads), run)
+    opened = Workers(settings.run.workers or cores(settings.run.threads), run, imports)
     token = _workers.set(opened)
     try:
         yield
@@ -158,10 +175,17 @@ def in_worker(work: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
     return workers.call(work, *arguments, **named) if workers else work(*arguments, **named)
 
 
+def side_by_side(work: Callable[..., T], items: Iterable[tuple[Any, ...]], threads: int) -> list[T]:
+    """`work(*item)` of each item, in order: in the processes, if there are some, else in so many threads."""
+    workers = _workers.get()  # a thread of the pool would not know of them
+    with ThreadPoolExecutor(workers.count if workers else threads) as pool:
+        return list(pool.map(lambda item: workers.call(work, *item) if workers else work(*item), items))
+
+
 # -- in a worker ---------------------------------------------------------------------------------------------
 
 
-def _begin(variables: dict[str, str], run: str, path: list[str]) -> None:
+def _begin(variables: dict[str, str], run: str, path: list[str], imports: str) -> None:
     """Get a new process ready: it ends with the flow's, and sees the variables that the flow sees."""
     global _run
     _run = run
@@ -170,6 +194,8 @@ def _begin(variables: dict[str, str], run: str, path: list[str]) -> None:
     os.environ.clear()
     os.environ.update(variables)
     sys.path[:] = path
+    if imports:
+        importlib.import_module(imports)
 
 
 def _end_with_parent() -> None:
