@@ -140,16 +140,13 @@ def fan_out(
     plain = settings.to_dict()
     gathered: dict[int, list[Any]] = {}
     progress = Progress(settings.fleet.name, what, sum(len(batch.sensors) for batch in batches))
-    with (
-        TagsContext(current_tags=set()),  # of the flow run alone: each tag of a task asks for its limit, 2 s long
-        open_engine(
-            run.engine,
-            address=run.address,
-            workers=(workers or run.workers or cores(run.threads)) + has_processes(),  # one waits for its turn
-            threads=run.threads,
-            gpus=gpus,
-        ) as engine,
-    ):
+    at_once = (workers or run.workers or cores(run.threads)) + has_processes()  # one waits for its turn
+    # Tags are the flow run's alone: for each tag of a task its server is asked for a limit, for seconds.
+    untagged = TagsContext(current_tags=set())
+    engine_of_run = open_engine(
+        run.engine, address=run.address, workers=at_once, threads=run.threads, gpus=gpus
+    )
+    with untagged, engine_of_run as engine:
         futures = {}
         # The largest first, so that the workers end together.
         for batch in sorted(batches, key=lambda batch: -len(batch.sensors)):

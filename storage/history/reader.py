@@ -16,11 +16,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from typing import Concatenate, ParamSpec, TypeVar
 
 import numpy as np
 import polars as pl
 
 from paano.errors import HistoryError, ObjectMissing, PaanoError, SeriesTooShort
+from storage.ahead import ahead
 from storage.history.catalog import Catalog
 from storage.history.columns import only_rise
 from storage.history.grid import LARGEST, Grid, infer_interval, moment, to_grid
@@ -28,7 +30,7 @@ from storage.history.layout import Found, HistoryLayout, SensorColumns
 from storage.history.listing import Listing
 from storage.history.paths import is_parquet
 from storage.history.reading import Reading
-from storage.history.rows import RowReader, Rows, Wanted, join, pick
+from storage.history.rows import Fetched, RowReader, Rows, Wanted, join, pick
 from storage.history.scatter import Piece, piece_layout, scatter
 from storage.objects.store import StorageOptions, open_store
 from storage.window import Window
@@ -41,6 +43,8 @@ _SEEN = 100  # stamps by which the present interval is seen
 _NOT_REPAIRS = ("rows",)
 
 PerSensor = Callable[[str], SensorColumns]
+A = TypeVar("A")
+P = ParamSpec("P")
 
 
 class History:
@@ -203,24 +207,28 @@ class History:
     def _read_each(
         self, plans: Mapping[str, _Plan], window: Window, workers: int
     ) -> dict[str, Reading | PaanoError]:
-        def one(plan: _Plan) -> Reading | PaanoError:
-            try:
-                return self._read_one(plan, window)
-            except PaanoError as error:
-                return error
-            except Exception as error:  # the others of the batch are served whatever one sensor's data does
-                return _unexpected(plan.sensor, error)
+        # Threads wait for the store. Decoding is Python, in which they would only hold each other up.
+        fetched = ahead(
+            lambda plan: _guarded(self._fetch_one, plan, window), plans.values(), workers=max(1, workers)
+        )
+        return {
+            plan.sensor: found
+            if isinstance(found, PaanoError)
+            else _guarded(self._decode_one, plan, window, found)
+            for plan, found in zip(plans.values(), fetched, strict=True)
+        }
 
-        with ThreadPoolExecutor(max(1, workers)) as pool:
-            return dict(zip(plans, pool.map(one, plans.values()), strict=True))
-
-    def _read_one(self, plan: _Plan, window: Window) -> Reading:
-        wide = self._reach(window, {plan.interval})
+    def _fetch_one(self, plan: _Plan, window: Window) -> list[Fetched]:
+        """The objects of one sensor."""
         reader = RowReader(self.store, self.layout)
-        ask = self._wanted([plan.columns])
-        found = self.listing.objects(plan.sensor, wide)
-        read = (reader.read(one, wide, None, ask, subject=plan.sensor) for one in found)
-        parts = [part for part in read if part is not None]
+        found = self.listing.objects(plan.sensor, self._reach(window, {plan.interval}))
+        return [one for each in found if (one := reader.fetch(each, plan.sensor)) is not None]
+
+    def _decode_one(self, plan: _Plan, window: Window, fetched: list[Fetched]) -> Reading:
+        """The reading of one sensor from its objects."""
+        reader, ask = RowReader(self.store, self.layout), self._wanted([plan.columns])
+        wide = self._reach(window, {plan.interval})
+        parts = [reader.decode(one, wide, None, ask, plan.sensor) for one in fetched]
         return self._reading(plan, self._joined(plan, parts), window)
 
     # -- long tables -----------------------------------------------------------------------------------------
@@ -402,6 +410,18 @@ def _without_counters(rows: Rows, order: np.ndarray) -> tuple[Rows, list[str]]:
     kept = [name for name, rise in zip(rows.columns, rises, strict=True) if not rise]
     left_out = [name for name, rise in zip(rows.columns, rises, strict=True) if rise]
     return replace(rows, values=rows.values[:, ~rises], columns=kept), left_out
+
+
+def _guarded(
+    work: Callable[Concatenate[_Plan, P], A], plan: _Plan, *more: P.args, **named: P.kwargs
+) -> A | PaanoError:
+    """What `work` gives, or its error: the others of a batch are served whatever one sensor's data does."""
+    try:
+        return work(plan, *more, **named)
+    except PaanoError as error:
+        return error
+    except Exception as error:
+        return _unexpected(plan.sensor, error)
 
 
 def _unexpected(sensor: str, error: Exception) -> HistoryError:

@@ -35,6 +35,14 @@ class Wanted:
 
 
 @dataclass(frozen=True)
+class Fetched:
+    """An object as the store gave it: its bytes, or where it is large a file that reads parts of it."""
+
+    found: Found
+    source: bytes | BinaryIO
+
+
+@dataclass(frozen=True)
 class Rows:
     """Rows of one object in its order. `codes` says which of `names` a row belongs to."""
 
@@ -134,14 +142,27 @@ class RowReader:
 
         Whatever the object does to its reader is a HistoryError that names it.
         """
-        where = self.store.url_of(found.key)
+        fetched = self.fetch(found, subject)
+        return None if fetched is None else self.decode(fetched, window, sensors, wanted, subject)
+
+    def fetch(self, found: Found, subject: str) -> Fetched | None:
+        """The first half of `read`, which waits for the store."""
         try:
-            found, file = self._open(found)
-            with file:
-                rows = self._rows(file, where, window, sensors, wanted, subject)
-                return replace(rows, modified=found.modified)
+            return self._fetch(found)
         except ObjectMissing:
             return None
+        except Exception as error:
+            raise self._named(error, self.store.url_of(found.key), subject) from error
+
+    def decode(
+        self, fetched: Fetched, window: Window, sensors: Sequence[str] | None, wanted: Wanted, subject: str
+    ) -> Rows:
+        """The second half of `read`, which computes."""
+        where = self.store.url_of(fetched.found.key)
+        try:
+            with BoundedFile(fetched.source) as file:
+                rows = self._rows(file, where, window, sensors, wanted, subject)
+                return replace(rows, modified=fetched.found.modified)
         except Exception as error:
             raise self._named(error, where, subject) from error
 
@@ -151,8 +172,7 @@ class RowReader:
         """A long table's row groups near `window`, a few at a time: the needed columns as they are stored."""
         where = self.store.url_of(found.key)
         try:
-            _, file = self._open(found)
-            with file:
+            with BoundedFile(self._fetch(found).source) as file:
                 _, _, needed, near, _ = self._plan(file.schema, where, window, sensors, wanted, subject)
                 yield from file.tables(needed, near, self.layout.largest)
         except Exception as error:
@@ -169,8 +189,7 @@ class RowReader:
         """The columns of an object, by its footer: rows without a row."""
         where = self.store.url_of(info.key)
         try:
-            _, file = self._open(Found.of(info))
-            with file:
+            with BoundedFile(self._fetch(Found.of(info)).source) as file:
                 return self._columns(file.schema, where, Wanted(), subject)
         except Exception as error:
             raise self._named(error, where, subject) from error
@@ -179,8 +198,7 @@ class RowReader:
         """The sensors of a long table's object; only that column is read."""
         where = self.store.url_of(info.key)
         try:
-            _, file = self._open(Found.of(info))
-            with file:
+            with BoundedFile(self._fetch(Found.of(info)).source) as file:
                 self._need(file.schema, self.layout.sensor, "history.sensor", where, "catalog")
                 names: set[str] = set()
                 for table in file.tables([self.layout.sensor], lambda _: True, self.layout.largest):
@@ -209,7 +227,7 @@ class RowReader:
             return HistoryError(f"{subject}: {where} is empty or damaged ({_short(error)})")
         return HistoryError(f"{subject}: {where} cannot be read ({type(error).__name__}: {_short(error)})")
 
-    def _open(self, found: Found) -> tuple[Found, BoundedFile]:
+    def _fetch(self, found: Found) -> Fetched:
         size = found.size
         if size is None and self.layout.kind == "long":
             info = self.store.head(found.key)
@@ -217,9 +235,8 @@ class RowReader:
                 raise ObjectMissing(found.key)
             found, size = Found.of(info), info.size
         if (size or 0) <= WHOLE:
-            return found, BoundedFile(self.store.get(found.key))
-        source: BinaryIO = self.store.open(found.key)
-        return found, BoundedFile(source)
+            return Fetched(found, self.store.get(found.key))
+        return Fetched(found, self.store.open(found.key))
 
     def _columns(self, schema: pa.Schema, where: str, wanted: Wanted, subject: str) -> Rows:
         """The columns to read, as rows without a row; HistoryError if a named one is no number nor text."""

@@ -16,8 +16,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import logging
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import date, datetime
 from typing import Concatenate, ParamSpec, TypeVar, cast
 
@@ -40,6 +39,7 @@ from flows.work.night.unchanged import Inputs, inputs_of, is_quiet, unchanged
 from paano.device import compute_threads
 from paano.errors import PaanoError, Transient
 from paano.status import Status
+from storage.ahead import ahead
 from storage.registry.registry import Version
 from storage.window import Window
 
@@ -51,7 +51,6 @@ SUMMED = ("rows", "missing", "anomalies", "events")
 GREATEST = ("severity", "highest")
 
 A = TypeVar("A")
-B = TypeVar("B")
 P = ParamSpec("P")
 
 
@@ -134,26 +133,13 @@ def compute(
 
     scored = [Scored(sensor, dataclasses.replace(outcome, batch=batch)) for sensor, outcome in done.items()]
     chunks = [sensors[first : first + size] for first in range(0, len(sensors), size)]
-    for some, (marks, found, readings) in zip(chunks, loaded_ahead(load, chunks), strict=True):
+    for some, (marks, found, readings) in zip(chunks, ahead(load, chunks), strict=True):
         rows = compute_sensors(fleet, days, some, found, readings, batch)
         for one in with_stuck(fleet, rows, days):
             known = inputs.get(one.sensor)
             mark = known.mark if known and known.holds_for(one.champion) else None
             scored.append(dataclasses.replace(with_reads(one, days, marks), inputs=mark))
     return scored
-
-
-def loaded_ahead(load: Callable[[A], B], items: Iterable[A]) -> Iterator[B]:
-    """`load` of each item, in order; the next is loaded while the caller works on this one."""
-    with ThreadPoolExecutor(1) as pool:
-        waiting: Future[B] | None = None
-        for item in items:
-            following = pool.submit(load, item)
-            if waiting is not None:
-                yield waiting.result()
-            waiting = following
-        if waiting is not None:
-            yield waiting.result()
 
 
 # -- commit --------------------------------------------------------------------------------------------------
