@@ -35,8 +35,11 @@ class BoundedFile:
                 f"its footer has {footer:,} bytes and at most {LARGEST_FOOTER:,} are read; "
                 "write fewer columns or larger row groups"
             )
+        self._whole = isinstance(source, bytes)
         self._source = pa.BufferReader(source) if isinstance(source, bytes) else source
-        self.metadata = pq.read_metadata(self._source)
+        # To fetch ahead what is at hand already would only keep other threads busy.
+        self._file = pq.ParquetFile(self._source, pre_buffer=not self._whole)
+        self.metadata = self._file.metadata
         if self.metadata.num_columns > MOST_COLUMNS:
             raise TooLarge(
                 f"it has {self.metadata.num_columns:,} columns and at most {MOST_COLUMNS:,} are read"
@@ -47,12 +50,12 @@ class BoundedFile:
         texts = [
             leaf.path for leaf in leaves if leaf.physical_type == "BYTE_ARRAY" and leaf.path == leaf.name
         ]
-        self._file = pq.ParquetFile(
-            self._source, metadata=self.metadata, read_dictionary=texts, pre_buffer=True
-        )
+        if texts:
+            self._file = pq.ParquetFile(
+                self._source, metadata=self.metadata, read_dictionary=texts, pre_buffer=not self._whole
+            )
         self.schema: pa.Schema = self._file.schema_arrow
         self._footer = footer
-        self._whole = isinstance(source, bytes)
 
     def __enter__(self) -> BoundedFile:
         return self

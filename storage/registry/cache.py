@@ -47,6 +47,10 @@ class ModelCache:
         self._shrink(place)
         return place
 
+    def seems_to_have(self, name: str, digest: str) -> bool:
+        """Whether there is a folder for the model; `get` looks into it, and downloads it if it is damaged."""
+        return (self.models / name / digest[:32]).is_dir()
+
     def _place(self, half: Path, place: Path, digest: str) -> None:
         place.parent.mkdir(parents=True, exist_ok=True)
         for _ in range(3):

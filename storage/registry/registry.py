@@ -212,7 +212,7 @@ class Registry(Lookup):
             return False
 
     def fetch_many(self, versions: Iterable[Version], workers: int = 16) -> dict[str, Path | PaanoError]:
-        """{sensor: folder or its error}, fetched in parallel."""
+        """{sensor: folder or its error}; those that are not in the cache are fetched in parallel."""
 
         def one(version: Version) -> Path | PaanoError:
             try:
@@ -225,9 +225,13 @@ class Registry(Lookup):
                     f"{version.name} version {version.version}: {type(error).__name__}: {error}"
                 )
 
-        versions = list(versions)
+        every = list(versions)
+        # What is here is looked at by one thread: many would only hold each other up.
+        here = {v.sensor: one(v) for v in every if self.cache.seems_to_have(v.name, v.digest)}
+        away = [v for v in every if v.sensor not in here]
         with ThreadPoolExecutor(max(1, workers)) as pool:
-            return {v.sensor: got for v, got in zip(versions, pool.map(one, versions), strict=True)}
+            here |= dict(zip((v.sensor for v in away), pool.map(one, away), strict=True))
+        return {v.sensor: here[v.sensor] for v in every}
 
     # -- sweep
 
