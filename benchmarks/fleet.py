@@ -404,7 +404,7 @@ def spent() -> Iterator[Spent]:
 
 @contextlib.contextmanager
 def watched_processes() -> Iterator[tuple[dict[str, float], dict[int, float]]]:
-    """What this process and its children take, looked at every 0.2 s; for new children once a second.
+    """What this process and its children take, looked at every 0.2 s; memory and new children once a second.
 
     The highest resident memory in MB by what a process is, and the CPU seconds of each worker process.
     """
@@ -423,7 +423,8 @@ def watched_processes() -> Iterator[tuple[dict[str, float], dict[int, float]]]:
                 names = {me: "flow"} | {each: names.get(each) or name_of(each) for each in found}
             for process, name in names.items():
                 with contextlib.suppress(psutil.NoSuchProcess, psutil.AccessDenied):
-                    peak[name] = max(peak.get(name, 0.0), round(process.memory_info().rss / 2**20))
+                    if turn % 5 == 0:
+                        peak[name] = max(peak.get(name, 0.0), round(process.memory_info().rss / 2**20))
                     if name == "worker":
                         now = sum(process.cpu_times()[:2])
                         seconds[process.pid] = now - known.get(process.pid, 0.0)

@@ -117,14 +117,17 @@ def leave(parts: Parts) -> None:
 
 
 def count_here() -> None:
-    """Count in every fork of this process, from its beginning to its end."""
-    HELD.append(Parts())  # the register keeps no reference
-    util.register_after_fork(HELD[0], begin)
+    """Count in every worker that is forked from this process, from when it has imported to its end."""
+    from flows.run import workers
 
+    known = workers._begin
 
-def begin(parts: Parts) -> None:
-    parts.__init__()  # type: ignore[misc]  # a lock does not survive a fork
-    held = contextlib.ExitStack()
-    held.enter_context(watched(parts))
-    util.Finalize(parts, leave, (parts,), exitpriority=100)
-    HELD.append(held)
+    def begin(*given: Any) -> None:
+        known(*given)
+        parts = Parts()
+        held = contextlib.ExitStack()
+        held.enter_context(watched(parts))
+        util.Finalize(None, leave, (parts,), exitpriority=100)
+        HELD.append(held)
+
+    workers._begin = begin  # where a new worker looks for it

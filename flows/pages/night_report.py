@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import date, timedelta
 from pathlib import Path
 from typing import Any
@@ -61,6 +61,14 @@ class Written:
     bytes: int
 
 
+@dataclass(frozen=True)
+class Pictures:
+    """What the pictures of events are drawn from, by sensor."""
+
+    readings: Mapping[str, Reading]
+    expected: Mapping[str, Expected] = field(default_factory=dict)
+
+
 def write_report(
     fleet: Fleet,
     day: date,
@@ -80,23 +88,7 @@ def write_report(
     settings = fleet.settings
     facts = gather_night(fleet, day, notes, champions)
     chosen = list(dict.fromkeys(event.sensor for event in facts.events))[: settings.report.sensors]
-    week = facts.window.widen(before=timedelta(days=2))
-
-    readings = fleet.history.read_many(chosen, shown(week))  # together: in long tables they share objects
-    known_fleet = fleet.settings.to_dict() if has_processes() else fleet
-    asked = [
-        (
-            known_fleet,
-            sensor,
-            week,
-            facts.window,
-            {sensor: facts.champions[sensor]} if sensor in facts.champions else {},
-            [event for event in facts.recent if event.sensor == sensor],
-            readings[sensor],
-        )
-        for sensor in chosen
-    ]
-    found = dict(zip(chosen, side_by_side(facts_of, asked, WORKERS), strict=True))
+    found, pictures = look_closer(fleet, facts, chosen)
     pages = {sensor: page for sensor, page in found.items() if isinstance(page, SensorFacts)}
     problems = [
         *facts.notes,
@@ -105,7 +97,7 @@ def write_report(
     folder, name = split_place(out or settings.report.url, day)
     place = Place(base=settings.report.live.rstrip("/"), written=frozenset(pages), folder=name)
     facts = replace(facts, notes=problems)
-    page = render_night(fleet, facts, place, pages)
+    page = render_night(fleet, facts, place, pictures)
 
     # What is given on the command line starts where the person is, what is set starts at the fleet file.
     store = open_store(folder if out else settings.place(folder), storage_options(settings))
@@ -123,6 +115,49 @@ def write_report(
     address = store.url_of(key)
     opened = address if "://" in address else Path(address).resolve().as_uri()
     return Written(address, place.night(day) or opened, len(pages), len(data))
+
+
+def look_closer(
+    fleet: Fleet, facts: NightFacts, chosen: Sequence[str]
+) -> tuple[dict[str, SensorFacts | PaanoError], Pictures]:
+    """What the pages of the `chosen` sensors show, and what the pictures of the night do.
+
+    All models that it takes are asked side by side.
+    """
+    week = facts.window.widen(before=timedelta(days=2))
+    pictured = pictured_events(fleet, facts)
+    readings = fleet.history.read_many(chosen, shown(week))  # together: in long tables they share objects
+    others = read_around(fleet, facts.window, {event.sensor for event in pictured}.difference(chosen))
+    known_fleet = fleet.settings.to_dict() if has_processes() else fleet
+    sensors = [
+        (
+            known_fleet,
+            sensor,
+            week,
+            facts.window,
+            {sensor: facts.champions[sensor]} if sensor in facts.champions else {},
+            [event for event in facts.recent if event.sensor == sensor],
+            readings[sensor],
+        )
+        for sensor in chosen
+    ]
+    # The live view asks for them when a picture comes into sight.
+    normals = {} if fleet.settings.report.live else asked_normals(fleet, others, pictured, facts.champions)
+    asked = [*((facts_of, *one) for one in sensors), *((expected_at, *one) for one in normals.values())]
+    answers = side_by_side(call, asked, WORKERS)
+    pages = dict(zip(chosen, answers[: len(chosen)], strict=True))
+    expected = dict(zip(normals, answers[len(chosen) :], strict=True))
+    for sensor, page in pages.items():
+        reading = readings[sensor]
+        if isinstance(reading, Reading):
+            others[sensor] = reading.cut(facts.window.widen(before=BEFORE))
+        if isinstance(page, SensorFacts):
+            expected[sensor] = page.expected
+    return pages, Pictures(others, {sensor: its for sensor, its in expected.items() if its is not None})
+
+
+def call(work: Callable[..., Any], *arguments: Any) -> Any:
+    return work(*arguments)
 
 
 def facts_of(
@@ -156,15 +191,16 @@ def _is_report(key: str) -> bool:
     return key.endswith(".html") and "/" not in key and key != LATEST
 
 
-def render_night(
-    fleet: Fleet, facts: NightFacts, place: Place, pages: Mapping[str, SensorFacts] | None = None
-) -> str:
-    """The report as text."""
+def render_night(fleet: Fleet, facts: NightFacts, place: Place, pictures: Pictures | None = None) -> str:
+    """The report as text. Without `pictures` the events have the readings alone, as in the live view."""
+    if pictures is None:
+        names = {event.sensor for event in pictured_events(fleet, facts)}
+        pictures = Pictures(read_around(fleet, facts.window, names))
     settings = fleet.settings
     states = Counter(str(state) for state, _ in facts.outcomes.values())
     return render(
         "pages/night.html",
-        night_data(fleet, facts, place, pages or {}),
+        night_data(fleet, facts, place, pictures),
         (read_asset("pages/draw.js"), read_asset("pages/night.js")),
         live=place.live,
         fleet=settings.fleet.name,
@@ -187,29 +223,26 @@ def render_night(
     )
 
 
-def night_data(
-    fleet: Fleet, facts: NightFacts, place: Place, pages: Mapping[str, SensorFacts]
-) -> dict[str, Any]:
+def pictured_events(fleet: Fleet, facts: NightFacts) -> Sequence[EventRow]:
+    """The events that get a picture: the most severe."""
+    return facts.events[: fleet.settings.report.pictures]
+
+
+def night_data(fleet: Fleet, facts: NightFacts, place: Place, pictures: Pictures) -> dict[str, Any]:
     """What the scripts of the page draw."""
-    pictured = facts.events[: fleet.settings.report.pictures]
-    readings = read_around(fleet, facts.window, [event.sensor for event in pictured])
     first, last = facts.day - timedelta(days=2), facts.day
     links = {
         sensor: link
         for sensor in (row.sensor for row in facts.rows)
         if (link := place.sensor(sensor, first, last))
     }
-    expected = {sensor: page.expected for sensor, page in pages.items() if page.expected is not None}
-    if not place.live:  # the live view asks for it when a picture comes into sight
-        others = {sensor: reading for sensor, reading in readings.items() if sensor not in pages}
-        expected |= expected_of(fleet, others, pictured, facts.champions)
-    rows, drawn = [], {event.event_id for event in pictured}
+    rows, drawn = [], {event.event_id for event in pictured_events(fleet, facts)}
     for event in facts.events:
         row = event_data(event) | {"group": fleet.group_of(event.sensor) or ""}  # it may have left the fleet
         row["verdict"] = facts.verdicts.get(event.event_id, "")
-        reading = readings.get(event.sensor)
+        reading = pictures.readings.get(event.sensor)
         if reading is not None and event.event_id in drawn:
-            row["picture"] = picture_of(event, reading, facts.window, expected.get(event.sensor))
+            row["picture"] = picture_of(event, reading, facts.window, pictures.expected.get(event.sensor))
         rows.append(row)
     return {
         "live": place.live,
@@ -223,7 +256,7 @@ def night_data(
     }
 
 
-def read_around(fleet: Fleet, window: Window, sensors: Sequence[str]) -> dict[str, Reading]:
+def read_around(fleet: Fleet, window: Window, sensors: Iterable[str]) -> dict[str, Reading]:
     """Readings of the night and the day before, by sensor; one that cannot be read has no picture."""
     names = sorted(set(sensors))
     if not names:
@@ -232,22 +265,19 @@ def read_around(fleet: Fleet, window: Window, sensors: Sequence[str]) -> dict[st
     return {sensor: reading for sensor, reading in found.items() if isinstance(reading, Reading)}
 
 
-def expected_of(
+def asked_normals(
     fleet: Fleet,
     readings: Mapping[str, Reading],
     events: Sequence[EventRow],
     champions: Mapping[str, Version],
-) -> dict[str, Expected]:
-    """The expected normal of each sensor in place of its events; a sensor whose model has none is absent."""
-    versions = [champions[sensor] for sensor in sorted(readings) if sensor in champions]
-    folders = fleet.registry.fetch_many(versions)
+) -> dict[str, tuple[Path | PaanoError, Reading, list[EventRow], int]]:
+    """What `expected_at` is to be asked, for each sensor that has a champion."""
+    folders = fleet.registry.fetch_many(champions[name] for name in sorted(readings) if name in champions)
     threads = fleet.settings.run.threads
-    asked = [
-        (folder, readings[sensor], [event for event in events if event.sensor == sensor], threads)
+    return {
+        sensor: (folder, readings[sensor], [event for event in events if event.sensor == sensor], threads)
         for sensor, folder in folders.items()
-    ]
-    known = zip(folders, side_by_side(expected_at, asked, WORKERS), strict=True)
-    return {sensor: its for sensor, its in known if its is not None}
+    }
 
 
 def expected_at(
@@ -271,7 +301,8 @@ def pictures_of(fleet: Fleet, sensor: str, day: date) -> dict[str, Any]:
     window = day_window(fleet.settings, day)
     its = events(fleet, window, [sensor])
     readings = read_around(fleet, window, [sensor])
-    expected = expected_of(fleet, readings, its, fleet.registry.champions([sensor]))
+    normals = asked_normals(fleet, readings, its, fleet.registry.champions([sensor]))
+    expected = {name: expected_at(*asked) for name, asked in normals.items()}
     return {
         event.event_id: picture_of(event, reading, window, expected.get(sensor))
         for event in its
