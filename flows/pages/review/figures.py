@@ -218,9 +218,9 @@ def patch_map(model: PaAno, newest: Reading) -> tuple[Figure, str] | None:
     some = starts[:: max(1, len(starts) // PATCHES)]
     vectors = model.bank.vectors.cpu().numpy()[:: max(1, len(model.bank) // BANK)].astype(float)
     centre = vectors.mean(axis=0)
-    _, _, axes = np.linalg.svd(vectors - centre, full_matrices=False)
-    bank = (vectors - centre) @ axes[:2].T
-    recent = (model.embed(newest.values, some).astype(float) - centre) @ axes[:2].T
+    _, axes = np.linalg.eigh(np.cov(vectors, rowvar=False))  # by rising variance
+    bank = (vectors - centre) @ axes[:, :-3:-1]
+    recent = (model.embed(newest.values, some).astype(float) - centre) @ axes[:, :-3:-1]
     figure = plot(
         "Bank and recent patches",
         Dots(bank[:, 0], bank[:, 1], "faint", "bank", 2.2),

@@ -32,6 +32,7 @@ from paano import PaAno, PaAnoConfig
 from paano.device import compute_threads, give_back_memory, pick_device
 from paano.errors import PaanoError
 from paano.facts import ModelFacts
+from paano.model import remembering
 from paano.network.together import fit_together
 from storage.history.reader import Reading
 from storage.registry.figures import VersionFigures
@@ -190,13 +191,14 @@ def offer(fleet: Fleet, model: PaAno, candidate: Candidate) -> Outcome:
     goes_on = former.facts if former is not None and kind is Kind.REFRESHED else None
     facts = facts_of(candidate.past, kind, model.config, goes_on)
     seed = sensor_seed(settings.fleet.seed, sensor)
+    tested = remembering(model)  # its pictures are of the same patches
     with compute_threads(settings.run.threads):
-        test = run_review_test(model, newest, settings, seed)
+        test = run_review_test(tested, newest, settings, seed)
         if candidate.whole is not None:
             against_words = objections(model, facts, candidate.whole, candidate.said, settings)
             test = dataclasses.replace(test, objections=against_words)
         against = run_review_test(former, newest, settings, seed) if former else None
-        pages = pictures.review(model, former, newest, test, against, settings)
+        pages = pictures.review(tested, former, newest, test, against, settings)
     recommendation = recommend(test, against, settings)
     tags = tags_of(facts, model.config, candidate.recipe)
     tags |= review_tags(recommendation, test, champion, why)
