@@ -303,6 +303,8 @@ def run_retrain(built: Built, wanted: argparse.Namespace, cores: int) -> dict[st
 
     as_of = day_window(built.fleet.settings, built.night).end.isoformat()
     count_in_workers(parts_of(built))
+    with run_tags("bench"):  # imports and clients are there, as before a night
+        retrain(fleet_file=built.file, as_of=as_of, sensors=built.names, dry_run=True)
     floors = [floor_of_training(built, cores)]
     with counted(built) as part, spent() as run, run_tags("bench"):
         report = retrain(fleet_file=built.file, as_of=as_of, sensors=built.names)
