@@ -324,29 +324,40 @@ def slow_pretext(before, has_before, random):
 # -- edges --
 
 
-def nearest_window(window: np.ndarray, past: np.ndarray, usable: np.ndarray, skip=()) -> float:
-    """Root mean square difference of `window` [m, C] to the nearest window of usable rows of `past`."""
+def nearest_window(window: np.ndarray, counted: np.ndarray, past: np.ndarray, usable: np.ndarray) -> float:
+    """Root mean square difference of `window` [m, C], over the rows that are `counted` [m], to the nearest
+    window of usable rows of `past`."""
     found = [
-        math.sqrt(float(np.mean((window - past[s : s + len(window)]) ** 2)))
+        math.sqrt(float(np.mean((window - past[s : s + len(window)])[counted] ** 2)))
         for s in range(len(past) - len(window) + 1)
-        if usable[s : s + len(window)].all() and s not in skip
+        if usable[s : s + len(window)].all()
     ]
     return min(found, default=math.inf)
 
 
-def row_oddness(x: np.ndarray, usable: np.ndarray, lengths, normal, past, past_usable) -> np.ndarray:
-    """For each row the largest over the lengths of the smallest distance of a window that holds it."""
+def row_oddness(x: np.ndarray, usable: np.ndarray, lengths, normal, past, past_usable, sure) -> np.ndarray:
+    """For each row the largest over the lengths of the smallest distance of a window that holds it; rows that
+    a shorter length put above `sure` are left out of longer windows, of which half have to remain."""
     out = np.zeros(len(x))
-    for length, limit in zip(lengths, normal, strict=True):
+    for length, limit in sorted(zip(lengths, normal, strict=True)):
+        counted = out <= sure
+        before = out.copy()
         for row in range(len(x)):
             held = [
-                nearest_window(x[s : s + length], past, past_usable) / limit
+                nearest_window(x[s : s + length], counted[s : s + length], past, past_usable) / limit
                 for s in range(max(0, row - length + 1), min(row, len(x) - length) + 1)
-                if usable[s : s + length].all()
+                if usable[s : s + length].all() and counted[s : s + length].sum() >= length / 2
             ]
             if held:
-                out[row] = max(out[row], min(held))
+                out[row] = max(before[row], min(held))
     return out
+
+
+def rows_beside(beyond, most: float) -> int:
+    """Of the rows beside a fault, the last that is `beyond` with a share of at least `most` up to it."""
+    return max(
+        (n + 1 for n in range(len(beyond)) if beyond[n] and sum(beyond[: n + 1]) >= most * (n + 1)), default=0
+    )
 
 
 # -- next value --

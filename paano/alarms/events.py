@@ -8,8 +8,10 @@ its last anomalous row, both included.
 A score is spread over a patch, so a stretch is up to two patches longer than the fault in it. `edges` looks
 at the values again and gives the faults of a stretch (`paano.alarms.edges`): each of them that has an
 anomalous row is an **event** with its own start and end, always within the stretch; if none has, or without
-`edges`, the stretch is the event. The id of an event is a hash of the sensor, the start of its stretch and,
-from the second fault on, its number: it stays when the stretch grows at its end.
+`edges`, the stretch is the event. Where `edges` finds nothing unlike the history, two looks disagree: then
+the stretch is an event only if its score is clearly over the threshold (CLEAR). The id of an event is a hash
+of the sensor, the start of its stretch and, from the second fault on, its number: it stays when the stretch
+grows at its end.
 
 A sensor can stay in alarm for months, and no night should have to read months of scores. With `longest`, a
 stretch is cut at fixed moments, the multiples of `longest` since 1970: at each one that it has reached for at
@@ -36,8 +38,10 @@ from paano.alarms.moments import as_datetime, as_datetime64, as_times, microseco
 from paano.status import SCORED, Status
 
 # From the first and last row of a stretch and the model version that scored its peak (None: not known) to the
-# first and last row of each fault in it, in order of time.
+# first and last row of each fault in it, in order of time; nothing where every row is like the history.
 Edges = Callable[[datetime, datetime, int | None], Sequence[tuple[datetime, datetime]]]
+
+CLEAR = 1.3  # times the threshold: a higher score is an event although no row is unlike the history
 
 
 @dataclass(frozen=True)
@@ -136,7 +140,7 @@ def find_events(
         last = ts[stretch[-1]] + breadth
         settled = last if cut is None else min(last, cut - np.timedelta64(1, "us"))
         begin = as_datetime(ts[stretch[0]])
-        found = _faults(ts, stretch, version, excess, edges)
+        found = _faults(ts, stretch, version, score, threshold, edges)
         for number, (inside, start, end) in enumerate(found):
             peak = inside[np.argmax(excess[inside])]
             known = calibration
@@ -168,16 +172,24 @@ def find_events(
 
 
 def _faults(
-    ts: np.ndarray, stretch: np.ndarray, version: np.ndarray | None, excess: np.ndarray, edges: Edges | None
+    ts: np.ndarray,
+    stretch: np.ndarray,
+    version: np.ndarray | None,
+    score: np.ndarray,
+    threshold: np.ndarray,
+    edges: Edges | None,
 ) -> list[tuple[np.ndarray, datetime, datetime]]:
     """The anomalous rows, the first and the last moment of each fault of a stretch of anomalous rows."""
     begin, end = as_datetime(ts[stretch[0]]), as_datetime(ts[stretch[-1]])
     whole = [(stretch, begin, end)]
     if edges is None:
         return whole
-    peak = stretch[np.argmax(excess[stretch])]
+    peak = stretch[np.argmax(score[stretch].astype(np.float64) - threshold[stretch])]
+    found = edges(begin, end, None if version is None else int(version[peak]))
+    if not found and score[peak] <= CLEAR * threshold[peak]:
+        return []
     faults = []
-    for first, last in edges(begin, end, None if version is None else int(version[peak])):
+    for first, last in found:
         first, last = max(first, begin), min(last, end)
         inside = stretch[(ts[stretch] >= as_datetime64(first)) & (ts[stretch] <= as_datetime64(last))]
         if inside.size:

@@ -10,7 +10,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from paano import PaAno, PaAnoConfig
-from paano.alarms.edges import SURE, _Look, find_edges, gap_of, join_rows, lengths_of, reach, row_oddness
+from paano.alarms.edges import (
+    MOST,
+    MOST_CHANNELS,
+    SURE,
+    _farthest_channels,
+    _Look,
+    _rows_of,
+    find_edges,
+    gap_of,
+    join_rows,
+    lengths_of,
+    reach,
+    row_oddness,
+)
 from paano.errors import SeriesError
 from paano.evaluation.inject import put_fault
 from paano.scoring.kept import keep_rows
@@ -57,8 +70,31 @@ def test_two_faults_are_two_spans_if_the_rows_between_them_are_normal():
     assert find_edges(model(), x, 150, 290) == [(180, 189 + 2 * PATCH)]
 
 
-def test_a_stretch_in_which_nothing_is_odd_keeps_its_edges():
-    assert find_edges(model(), wave(400, seed=3), 150, 190) == [(150, 190)]
+def test_two_faults_nearer_than_the_longest_window_are_two_spans():
+    x = wave(400, seed=1)
+    x[180:183] += 4
+    x[180 + PATCH // 2 : 183 + PATCH // 2] += 4
+    assert max(lengths_of(PATCH)) > PATCH // 2 > gap_of(PATCH)
+    assert find_edges(model(), x, 150, 290) == [(180, 182), (192, 194)]
+
+
+def test_the_weak_beginning_of_a_fault_belongs_to_it():
+    x = wave(400, seed=1)
+    x[200:240, 0] += np.linspace(0, 1, 40)
+    odd = np.flatnonzero(row_oddness(read_series(x, 0), model().kept, PATCH) > 1)
+    ((first, last),) = find_edges(model(), x, 150, 290)
+    assert 200 <= first < odd[0] - 2
+    assert last == 239
+
+
+def test_a_stretch_in_which_nothing_is_odd_has_no_fault():
+    assert find_edges(model(), wave(400, seed=3), 150, 190) == []
+
+
+def test_a_stretch_about_which_nothing_can_be_said_keeps_its_edges():
+    x = wave(400, seed=3)
+    x[np.arange(400) % 8 > 2] = np.nan  # holes too long to bridge, and no four rows between them
+    assert find_edges(model(), x, 150, 190) == [(150, 190)]
 
 
 def test_a_model_without_a_kept_history_keeps_the_edges():
@@ -101,11 +137,17 @@ def test_oddness_equals_that_of_the_slow_twin(seed, channels):
     x[rng.integers(40)] += 5
     x[rng.integers(40)] = np.nan
     kept, series = keep_rows(read_series(past, 0), 1000), read_series(x, 0)
-    look = _Look(series, slice(0, 40), kept)
+    look = _Look(series, kept)
     lengths = lengths_of(8)
     normal = [look.normal_distance(length, 8) for length in lengths]
-    slow = oracle.row_oddness(look.x, series.usable, lengths, normal, look.past, kept.usable)
-    np.testing.assert_allclose(row_oddness(series, slice(0, 40), kept, 8), slow, rtol=1e-9)
+    slow = oracle.row_oddness(look.x, series.usable, lengths, normal, look.past, kept.usable, SURE)
+    # of two windows that are equally near, float32 may find either
+    np.testing.assert_allclose(row_oddness(series, kept, 8), slow, rtol=1e-5)
+
+
+@given(st.lists(st.booleans(), max_size=30))
+def test_rows_beside_a_fault_are_counted_as_by_the_slow_twin(beyond):
+    assert _rows_of(np.array(beyond, dtype=bool)) == oracle.rows_beside(beyond, MOST)
 
 
 def test_of_many_channels_the_odd_ones_are_looked_at():
@@ -113,7 +155,9 @@ def test_of_many_channels_the_odd_ones_are_looked_at():
     past, x = rng.standard_normal((300, 80)), rng.standard_normal((120, 80))
     x[50:60, 71] += 30
     series, kept = read_series(x, 0), keep_rows(read_series(past, 0), 1000)
-    odd = np.flatnonzero(row_oddness(series, slice(30, 90), kept, 8) > SURE)
+    narrow, past = _farthest_channels(series, slice(30, 90), kept)
+    assert narrow.channels == past.values.shape[1] == MOST_CHANNELS
+    odd = np.flatnonzero(row_oddness(narrow, past, 8) > SURE)
     assert (odd.min(), odd.max()) == (50, 59)
 
 

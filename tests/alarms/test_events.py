@@ -222,7 +222,9 @@ class Shelf:
 
 def rows_of(flags, first: int, statuses) -> ScoredRows:
     ts = START + (first + np.arange(len(flags))) * np.timedelta64(HOUR)
-    score = np.asarray(flags, dtype=np.float32)
+    # over the threshold by much, or by so little that only a row unlike the history makes an event of it
+    size = np.where((first + np.arange(len(flags))) % 7 == 0, 1.0, 0.6)
+    score = (np.asarray(flags) * size).astype(np.float32)
     return ScoredRows(
         ts,
         score,
@@ -282,6 +284,14 @@ def test_nightly_runs_and_one_backfill_give_the_same_events(case):
         zero = int(START.astype("datetime64[h]").astype(int))
         uncut = oracle.cut_spans(uncut, whole.tolist(), merge, every, zero)
     assert spans_in_hours(nightly.all()) == uncut
+
+
+def test_a_stretch_like_the_history_is_an_event_only_if_its_score_is_clearly_over_the_threshold():
+    near, clear = [0, 0.6, 0.64, 0], [0, 0.6, 0.66, 0]  # the threshold is 0.5
+    nothing = {"edges": lambda *_: []}
+    assert find(near, **nothing) == []
+    assert spans(find(near)) == spans(find(clear, **nothing)) == [(1, 2)]
+    assert spans(find(near, edges=lambda *_: [(moment(2), moment(2))])) == [(2, 2)]
 
 
 def looking_ahead(faulty: np.ndarray, known: int, ahead: int) -> Edges:

@@ -123,8 +123,7 @@ def test_the_events_that_are_compared_have_the_edges_of_the_faults(trained, tmp_
     run(fleet, *range(FIRST, LAST + 1))
     events = contents(fleet)[1].filter(sensor="s00")
     found = {((row["start"] - fleets.START) // fleets.STEP, row["length"]) for row in events.to_dicts()}
-    assert (6 * 48 - 6, 14) in found
-    assert (7 * 48 + 30, 30) in found, "two faults four rows apart are one"
+    assert {(6 * 48 - 6, 14), (7 * 48 + 30, 22), (8 * 48 + 8, 4)} <= found
 
 
 @examples(5)
