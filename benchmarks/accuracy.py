@@ -18,7 +18,6 @@ import csv
 import itertools
 import json
 import math
-import multiprocessing
 import os
 import time
 from collections import defaultdict
@@ -28,6 +27,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from benchmarks.resumable import run_tasks
 from flows.evaluation.published import UNIVARIATE, series_of
 from paano.config import PaAnoConfig
 from paano.evaluation.protocol import LabelledSeries, measure, parse_name, read_series
@@ -87,6 +87,20 @@ class Task(NamedTuple):
 def data_folder() -> Path:
     """Where the benchmark's files are: `PAANO_DATA`, else `../shared/data` beside the repository."""
     return Path(os.environ.get("PAANO_DATA") or ROOT.parent / "shared" / "data")
+
+
+def labelled_files(folders: Iterable[str] = ("TSB-AD-U-Tuning", "TSB-AD-U-Extra")) -> list[Path]:
+    """The univariate series with labels, the smallest first.
+
+    Raises:
+        SystemExit: there are none.
+    """
+    found = [path for folder in folders for path in (data_folder() / folder).glob("*.csv")]
+    if not found:
+        raise SystemExit(
+            f"no CSV files in {data_folder()}/TSB-AD-U-Tuning; set PAANO_DATA to the folder above it"
+        )
+    return sorted(found, key=lambda path: (path.stat().st_size, path.name))
 
 
 def ordered_files(folder: Path) -> list[Path]:
@@ -168,19 +182,12 @@ def run_all(
     """Run what is not `known` yet and append each row to `out` as it is finished."""
     have = {(row["file"], row["variant"], row["digest"]) for row in known}
     tasks = [task for task in tasks if task.key not in have]
-    if not tasks:
-        return
-    context = multiprocessing.get_context("spawn")  # torch does not survive a fork
-    with context.Pool(workers) as pool, out.open("a") as file:
-        jobs = pool.imap_unordered(_Run(keep), tasks)
-        for done, row in enumerate(jobs, start=1):
-            file.write(json.dumps(row) + "\n")
-            file.flush()
-            print(
-                f"{done}/{len(tasks)}  {row['vus_pr']:.3f}  {row['variant']}, seed {row['seed']}: "
-                f"{row['file']} ({row['fit_s']:.0f} s + {row['score_s']:.0f} s)",
-                flush=True,
-            )
+    for done, row in run_tasks(_Run(keep), tasks, out, workers):
+        print(
+            f"{done}  {row['vus_pr']:.3f}  {row['variant']}, seed {row['seed']}: "
+            f"{row['file']} ({row['fit_s']:.0f} s + {row['score_s']:.0f} s)",
+            flush=True,
+        )
 
 
 class _Run:

@@ -13,8 +13,6 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import json
-import multiprocessing
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -24,8 +22,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from benchmarks.accuracy import data_folder, mean_and_error, without_one_subset
+from benchmarks.accuracy import labelled_files, mean_and_error, without_one_subset
 from benchmarks.level import LADDER, features, level_of, typical_of
+from benchmarks.resumable import read_rows, run_tasks
 from paano import PaAno, PaAnoConfig, patches
 from paano.alarms.fit_calibration import fit_calibration
 from paano.config import KEEP
@@ -339,28 +338,20 @@ def main() -> None:
     parser.add_argument("--against", default=BEFORE, help="candidate that the others are compared with")
     parser.add_argument("--table", action="store_true", help="run nothing, print what --out holds")
     options = parser.parse_args()
-    rows = [json.loads(line) for line in options.out.read_text().splitlines()] if options.out.exists() else []
+    rows = read_rows(options.out)
     if not options.table:
         folders = ["TSB-AD-U-Tuning", *(["TSB-AD-U-Extra"] if options.extra else [])]
-        found = [path for folder in folders for path in (data_folder() / folder).glob("*.csv")]
-        paths = sorted(found, key=lambda path: (path.stat().st_size, path.name))[: options.files]
-        if not paths:
-            parser.error(
-                f"no CSV files in {data_folder()}/TSB-AD-U-Tuning; set PAANO_DATA to the folder above it"
-            )
         have = {(row["file"], row["seed"]) for row in rows}
         tasks = [
             (path, seed, options.more)
-            for seed, path in itertools.product(range(options.seeds), paths)
+            for seed, path in itertools.product(
+                range(options.seeds), labelled_files(folders)[: options.files]
+            )
             if (path.name, seed) not in have
         ]
-        context = multiprocessing.get_context("spawn")  # torch does not survive a fork
-        with context.Pool(options.workers) as pool, options.out.open("a") as file:
-            for done, row in enumerate(pool.imap_unordered(run, tasks), start=1):
-                rows.append(row)
-                file.write(json.dumps(row) + "\n")
-                file.flush()
-                print(f"{done}/{len(tasks)}  seed {row['seed']}: {row['file']}", flush=True)
+        for progress, row in run_tasks(run, tasks, options.out, options.workers):
+            rows.append(row)
+            print(f"{progress}  seed {row['seed']}: {row['file']}", flush=True)
     print(table(rows, options.against))
 
 

@@ -13,15 +13,14 @@ better of the two by the labels, which nobody has. Every finished series is one 
 from __future__ import annotations
 
 import argparse
-import json
 import math
-import multiprocessing
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from benchmarks.accuracy import data_folder, mean_and_error
+from benchmarks.accuracy import labelled_files, mean_and_error
+from benchmarks.resumable import read_rows, run_tasks
 from paano import PaAno, PaAnoConfig
 from paano.device import compute_threads
 from paano.errors import PaanoError
@@ -92,25 +91,17 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("choice.jsonl"))
     parser.add_argument("--table", action="store_true", help="run nothing, print what --out holds")
     options = parser.parse_args()
-    rows = [json.loads(line) for line in options.out.read_text().splitlines()] if options.out.exists() else []
+    rows = read_rows(options.out)
     if not options.table:
-        folders = (data_folder() / name for name in ("TSB-AD-U-Tuning", "TSB-AD-U-Extra"))
-        paths = [path for folder in folders for path in folder.glob("*.csv")]
-        if not paths:
-            parser.error(f"no CSV files in {data_folder()}; set PAANO_DATA to the folder of TSB-AD-U-Tuning")
         done = {row["file"] for row in rows}
         wanted = [
             path
-            for path in sorted(paths, key=lambda path: (path.stat().st_size, path.name))
+            for path in labelled_files()
             if path.name not in done and options.subset in (None, parse_name(path.name)[0])
         ]
-        context = multiprocessing.get_context("spawn")  # torch does not survive a fork
-        with context.Pool(options.workers) as pool, options.out.open("a") as file:
-            for number, row in enumerate(pool.imap_unordered(run, wanted), start=1):
-                rows.append(row)
-                file.write(json.dumps(row) + "\n")
-                file.flush()
-                print(f"{number}/{len(wanted)}  {row['file']}", flush=True)
+        for progress, row in run_tasks(run, wanted, options.out, options.workers):
+            rows.append(row)
+            print(f"{progress}  {row['file']}", flush=True)
     print(table(rows))
 
 

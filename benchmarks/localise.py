@@ -2,6 +2,7 @@
 
     python -m benchmarks.localise [--json]          the demo fleet, and every fault × sensor kind × 3 seeds
     python -m benchmarks.localise --labelled 20     also labelled segments of so many of the 110 series
+    python -m benchmarks.localise --only labelled --labelled 110 --widen 2      are labels wider than events?
     python -m benchmarks.localise --seeds 1 --kinds daily,pump      a part of it
     python -m benchmarks.localise --out localise.jsonl      one line for each finished sensor: stop and go on
 
@@ -34,13 +35,14 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.accuracy import data_folder, mean_and_error
+from benchmarks.accuracy import labelled_files, mean_and_error
+from benchmarks.resumable import read_rows
 from paano import PaAno, PaAnoConfig
 from paano.alarms.edges import find_edges
 from paano.alarms.events import find_events
 from paano.device import compute_threads
 from paano.evaluation.inject import kinds_for, put_fault
-from paano.evaluation.protocol import read_series
+from paano.evaluation.protocol import parse_name, read_series
 from paano.evaluation.synth import FAULT_ROWS, FIRST_DAY, KINDS, NEW_PATCHES, Clock, make_fleet
 from paano.network.train import train
 
@@ -55,6 +57,7 @@ FORMER: dict[str, Any] = {
     "plain": "none",
     "keep": 0,
 }  # default in version 0.1.0
+GROUPS = ("UCR", "WSD", "others")  # of labelled series
 GOALS = {"iou": "at least 0.60", "start_error": "at most 8", "spike_length": "at most 12"}
 
 Span = tuple[int, int]
@@ -106,13 +109,16 @@ def planted_cases(kinds: Sequence[str], seeds: int) -> Iterator[Case]:
             yield Case(f"{kind} {seed}", values, train, planted)
 
 
-def labelled_cases(files: int) -> Iterator[Case]:
-    """Labelled segments after the training rows of the smallest of the 110 labelled series."""
-    folders = (data_folder() / name for name in ("TSB-AD-U-Tuning", "TSB-AD-U-Extra"))
-    paths: list[Path] = sorted(
-        (path for folder in folders for path in folder.glob("*.csv")), key=lambda p: (p.stat().st_size, p)
-    )
-    for path in paths[:files]:
+def group_of(file: str) -> str:
+    subset = parse_name(file)[0]
+    return subset if subset in GROUPS else GROUPS[-1]
+
+
+def labelled_cases(files: int, group: str | None = None) -> Iterator[Case]:
+    """Labelled segments after the training rows of the smallest of the 110 labelled series; of one group."""
+    for path in labelled_files()[:files]:
+        if group not in (None, group_of(path.name)):
+            continue
         series = read_series(path)
         edges = np.flatnonzero(np.diff(np.concatenate([[0], series.labels, [0]]).astype(int)))
         segments = [("", int(a), int(b) - 1) for a, b in edges.reshape(-1, 2) if a >= series.train_rows]
@@ -239,8 +245,7 @@ class Finished:
 
     def __init__(self, path: Path | None = None):
         self.path = path
-        lines = path.read_text().splitlines() if path and path.exists() else []
-        self.events = {(row["part"], row["name"]): row["events"] for row in map(json.loads, lines)}
+        self.events = {(row["part"], row["name"]): row["events"] for row in read_rows(path)}
 
     def events_of(self, part: str, case: Case, stride: int = 1) -> dict[str, list[Span]]:
         if (part, case.name) not in self.events:
@@ -262,14 +267,16 @@ def measure(part: str, cases: Iterator[Case], finished: Finished) -> dict[str, A
     return {name: tally.figures() for name, tally in tallies.items()} | {"seconds": seconds}
 
 
-def measure_series(cases: Iterator[Case], finished: Finished) -> dict[str, Any]:
-    """Figures of both ways over labelled series, each of which counts once."""
+def measure_series(cases: Iterator[Case], finished: Finished, widen: int = 0) -> dict[str, Any]:
+    """Figures of both ways over labelled series, each of which counts once; events of now get `widen` rows
+    more on either side."""
     series: dict[str, list[dict[str, Any]]] = {"before": [], "now": []}
     began = time.perf_counter()
     for case in cases:
         for name, events in finished.events_of("labelled", case, stride=4).items():
+            more = widen if name == "now" else 0
             tally = Tally()
-            tally.add(events, case.faults)
+            tally.add([(first - more, last + more) for first, last in events], case.faults)
             series[name].append(tally.figures())
     seconds = round(time.perf_counter() - began, 1)
     pairs = list(zip(series["before"], series["now"], strict=True))
@@ -278,9 +285,9 @@ def measure_series(cases: Iterator[Case], finished: Finished) -> dict[str, Any]:
         name: {
             "series": len(pairs),
             "both": len(both),
-            "iou": round(float(np.mean([pair[i]["iou"] for pair in both])), 3),
-            "start_error": float(np.median([pair[i]["start_error"] for pair in both])),
-            "end_error": float(np.median([pair[i]["end_error"] for pair in both])),
+            "iou": round(float(np.mean([pair[i]["iou"] for pair in both])), 3) if both else None,
+            "start_error": float(np.median([pair[i]["start_error"] for pair in both])) if both else None,
+            "end_error": float(np.median([pair[i]["end_error"] for pair in both])) if both else None,
             "found": round(
                 float(np.mean([p[i]["found"] / p[i]["faults"] for p in pairs if p[i]["faults"]])), 3
             ),
@@ -290,7 +297,8 @@ def measure_series(cases: Iterator[Case], finished: Finished) -> dict[str, Any]:
         for i, name in enumerate(series)
     }
     gains = np.array([now["iou"] - before["iou"] for before, now in both])
-    answer["now"]["gain"] = "{:+.3f} ± {:.3f}".format(*mean_and_error(gains))
+    if gains.size:
+        answer["now"]["gain"] = "{:+.3f} ± {:.3f}".format(*mean_and_error(gains))
     return answer | {"seconds": seconds}
 
 
@@ -300,6 +308,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--kinds", default=",".join(kind for kind in KINDS if kind != "short"))
     parser.add_argument("--labelled", type=int, default=0, help="so many labelled series, the smallest first")
+    parser.add_argument("--widen", type=int, default=0, help="labelled events of now have so many rows more")
     parser.add_argument("--only", choices=("demo", "planted", "labelled"), help="only this part")
     parser.add_argument("--out", type=Path, help="keep the events of each sensor, and go on from there")
     options = parser.parse_args(arguments)
@@ -312,14 +321,17 @@ def main(arguments: list[str] | None = None) -> None:
         "planted": lambda: measure(
             "planted", planted_cases(options.kinds.split(","), options.seeds), finished
         ),
-        "labelled": lambda: measure_series(labelled_cases(options.labelled), finished),
     }
-    if not options.labelled:
-        del parts["labelled"]
+    if options.labelled:
+        there = {group_of(path.name) for path in labelled_files()[: options.labelled]}
+        for group in (None, *(group for group in GROUPS if group in there)):
+            parts[f"labelled {group}" if group else "labelled"] = lambda group=group: measure_series(
+                labelled_cases(options.labelled, group), finished, options.widen
+            )
     found: dict[str, Any] = {"goals": GOALS}
     with compute_threads(1):
         for name, run in parts.items():
-            if options.only in (None, name):
+            if options.only in (None, name.split()[0]):
                 found[name] = run()
                 if not options.json:
                     print(f"\n{name} ({found[name]['seconds']} s)")
