@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 
 from paano.errors import HistoryError, StorageError
 from storage.history import paths
@@ -18,6 +19,7 @@ from storage.objects.store import Store
 from storage.window import Window
 
 WORKERS = 8  # folders listed at once
+LEFT_OUT = timedelta(days=100)  # of dates before a window: fewer are listed faster than they are left out
 Listed = tuple[Window, list[Found]]  # in which time, and what was found
 
 
@@ -93,7 +95,16 @@ class Listing:
         depth = layout.path.count("/") + 1
         folders = {paths.of_sensor(layout.path, sensor): sensor for sensor in names}
         found: dict[str, list[Found]] = {sensor: [] for sensor in folders.values()}
-        for info in self.store.list(layout.base):
+        begins, far = f"date={span.start.date()}", f"date={span.start.date() - LEFT_OUT}"
+
+        def skip(key: str) -> str:
+            """Where the dates of the window begin, of a sensor whose dates of long before are listed."""
+            *parts, _ = key.split("/")
+            # What lies between two folders `date=…` are dates between them.
+            dated = len(parts) > depth and paths.IN_DATE.fullmatch(parts[depth])
+            return "/".join([*parts[:depth], begins]) if dated and parts[depth] < far else ""
+
+        for info in self.store.list(layout.base, skip):
             *parts, _ = info.key.split("/")
             sensor = folders.get("/".join(parts[:depth]))
             if sensor is None or not is_parquet(info.key):

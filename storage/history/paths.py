@@ -20,6 +20,7 @@ _NOT_LEVELS = {"hour", "minute", "second", "week", "quarter", "time", "ts", ""}
 _DATE_KEYS = re.compile(
     r"(\w*date|dt|ds|ymd|year|yyyy|month|mm|week|day|dd|hour|hh|minute)=[\d:T_.-]+Z?", re.I
 )
+IN_DATE = re.compile(r"date=\d{4}-\d{2}-\d{2}")  # a folder that has the rows of one date
 _DATE_NAMES = re.compile(r"(19|20)\d\d([-_]?\d\d([-_]?\d\d)?)?")
 _DATE_NUMBERS = re.compile(r"\d{1,2}")
 

@@ -12,7 +12,7 @@ import fsspec
 
 from paano.errors import ConfigError, Conflict, ObjectMissing
 from storage.objects.errors import named
-from storage.objects.store import ObjectInfo, StorageOptions, Store, check_key, content_etag, under
+from storage.objects.store import ObjectInfo, Skip, StorageOptions, Store, check_key, content_etag, under
 
 
 class FsspecStore(Store):
@@ -75,7 +75,7 @@ class FsspecStore(Store):
         tag = next((str(info[n]) for n in ("ETag", "etag", "content_md5", "md5Hash") if info.get(n)), "")
         return ObjectInfo(key, info["size"], modified.astimezone(UTC), tag)
 
-    def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
+    def list(self, prefix: str = "", skip: Skip | None = None) -> Iterator[ObjectInfo]:
         with named(self.url_of(prefix)):
             found = self.fs.find(f"{self.root}/{under(prefix)}", detail=True)
         infos = [self._info(info) for info in found.values()]

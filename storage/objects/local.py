@@ -20,7 +20,7 @@ from filelock import FileLock, Timeout
 
 from paano.errors import ConfigError, Conflict, StorageError, StorageUnavailable
 from storage.objects.errors import named
-from storage.objects.store import ObjectInfo, StorageOptions, Store, check_key, content_etag, under
+from storage.objects.store import ObjectInfo, Skip, StorageOptions, Store, check_key, content_etag, under
 
 INSIDE = ".paano"
 HALF = "half-"  # begins the name of a file that is being written
@@ -116,7 +116,7 @@ class LocalStore(Store):
             except (FileNotFoundError, NotADirectoryError):
                 return None
 
-    def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
+    def list(self, prefix: str = "", skip: Skip | None = None) -> Iterator[ObjectInfo]:
         folder = self.root / under(prefix)
         found: builtins.list[ObjectInfo] = []
         with named(str(folder)):

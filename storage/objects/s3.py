@@ -15,12 +15,13 @@ import fsspec.asyn
 
 from paano.errors import ConfigError, Conflict, ObjectMissing
 from storage.objects.errors import name_error, named
-from storage.objects.store import ObjectInfo, StorageOptions, Store, check_key, under
+from storage.objects.store import ObjectInfo, Skip, StorageOptions, Store, check_key, under
 
 if TYPE_CHECKING:
-    from storage.objects.s3_get import Getter
+    from storage.objects.s3_get import Getter, Page
 
 USER_AGENT = "paano-fleet"  # botocore puts its own together anew for every request: a tenth of its time
+PAGE, SHORT_PAGE = 1000, 100  # objects of a listing that are asked for at once
 SLOWEST = 100_000  # bytes per second: an upload slower than this is given up
 _MAKING = threading.Lock()
 _MADE: dict[tuple[int, StorageOptions], Any] = {}
@@ -139,13 +140,44 @@ class S3Store(Store):
                 return
             arguments["ContinuationToken"] = page["NextContinuationToken"]
 
-    def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
-        for page in self._pages(prefix):
-            for item in page.get("Contents", ()):
-                key = item["Key"].removeprefix(self.prefix)
-                if key and not key.endswith("/"):
-                    modified = item["LastModified"].astimezone(UTC)
-                    yield ObjectInfo(key, item["Size"], modified, item.get("ETag", ""))
+    def list(self, prefix: str = "", skip: Skip | None = None) -> Iterator[ObjectInfo]:
+        folder, most, seen, after, token = self.prefix + under(prefix), PAGE, "", "", ""
+        while (page := self._page(prefix, folder, most, after, token)) is not None:
+            if after and page.objects and page.objects[0].key <= after:
+                skip = None  # this server begins anew and knows of no skipping
+            for one in page.objects:
+                if one.key > seen and (info := self._info(*one)) is not None:
+                    yield info
+            if not page.token:
+                return
+            seen = max([seen, *(one.key for one in page.objects[-1:])])
+            after, token = "", page.token
+            target = self.prefix + skip(seen.removeprefix(self.prefix)) if skip and seen else ""
+            if target > seen:
+                # Most of a large page would be left out again.
+                seen, after, token, most = target, target, "", SHORT_PAGE
+        for slow in self._pages(prefix):
+            for item in slow.get("Contents", ()):
+                said = (item["Key"], item["Size"], item.get("ETag", ""), item["LastModified"].astimezone(UTC))
+                if item["Key"] > seen and (info := self._info(*said)) is not None:
+                    yield info
+
+    def _info(self, full: str, size: int, tag: str, modified: datetime) -> ObjectInfo | None:
+        """What a listing says of an object; None for the mark of a folder."""
+        key = full.removeprefix(self.prefix)
+        return ObjectInfo(key, size, modified, tag) if key and not key.endswith("/") else None
+
+    def _page(self, prefix: str, folder: str, most: int, after: str, token: str) -> Page | None:
+        """A part of a listing; None if s3fs has to be asked."""
+        quick = iter([self.getter.page])  # for the first try only: s3fs says best what is wrong
+
+        def call() -> Page | None:
+            for page in quick:
+                with named(self._tried(prefix)):
+                    return page(folder, most, after, token)
+            return None
+
+        return self._patiently(call)
 
     def folders(self, prefix: str = "") -> builtins.list[str]:
         names = set()

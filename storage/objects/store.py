@@ -23,6 +23,7 @@ from paano.errors import ConfigError, StorageError, Transient
 from storage.retry import patiently
 
 T = TypeVar("T")
+Skip = Callable[[str], str]  # of a key: the folder that the next one of interest is in, or nothing
 
 
 @dataclass(frozen=True)
@@ -84,8 +85,11 @@ class Store:
         """Size and age of an object, or None if there is none."""
         raise NotImplementedError
 
-    def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
-        """Every object below the folder `prefix`, sorted by key. Nothing there is an empty list."""
+    def list(self, prefix: str = "", skip: Skip | None = None) -> Iterator[ObjectInfo]:
+        """Every object below the folder `prefix`, sorted by key. Nothing there is an empty list.
+
+        With `skip` some may be left out: those after a key and before the folder that `skip` says of it.
+        """
         raise NotImplementedError
 
     def folders(self, prefix: str = "") -> builtins.list[str]:

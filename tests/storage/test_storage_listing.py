@@ -1,5 +1,6 @@
 """A history is listed once for all that a run asks of it, and the answers are those of a listing each."""
 
+from concurrent.futures import ThreadPoolExecutor
 from datetime import date, datetime, timedelta
 
 import polars as pl
@@ -9,6 +10,7 @@ from hypothesis import strategies as st
 
 from paano.errors import HistoryError
 from storage.history.reader import History, HistoryLayout, write_history
+from storage.objects import s3
 from storage.objects.store import open_store
 from storage.window import Window
 
@@ -29,9 +31,9 @@ def counted(history):
     """The prefixes that `history` lists from now on."""
     asked, real = [], history.store.list
 
-    def listing(prefix=""):
+    def listing(prefix="", *skip):
         asked.append(prefix)
-        return real(prefix)
+        return real(prefix, *skip)
 
     history.store.list = listing
     return asked
@@ -114,3 +116,26 @@ def test_data_that_came_after_the_listing_of_a_sensor_without_any_is_seen(folder
     history.list_ahead(["a", "b"], later)
     write_history(folder.at("h"), rows("b"))
     assert history.read("b", later, timedelta(hours=6)).rows == 4
+
+
+@pytest.mark.parametrize("before", [0, 150, 299])
+def test_dates_of_long_before_are_left_out_of_a_listing_and_nothing_else(bucket, monkeypatch, before):
+    """Of a sensor with 300 days, one of a few, one whose objects have no dates, and folders beside them."""
+    monkeypatch.setattr(s3, "PAGE", 40)
+    monkeypatch.setattr(s3, "SHORT_PAGE", 12)
+    store, days = bucket.store("h"), [FIRST + timedelta(days=n) for n in range(300)]
+    keys = [f"{name}/date={day}/part-0.parquet" for name in ("a", "b c") for day in days]
+    keys += [f"few/date={day}/{part}.parquet" for day in days[-3:] for part in "xy"]
+    keys += ["free/2026.parquet", "free/date=2026-01-02.parquet", "gone/date=2026-01-02/_part.parquet"]
+    with ThreadPoolExecutor(16) as pool:
+        list(pool.map(lambda key: store.put(key, b"-"), keys))
+    history, asked = History(bucket.at("h"), options=bucket.options), []
+    real = s3.S3Store._page
+    monkeypatch.setattr(s3.S3Store, "_page", lambda *given: asked.append(given) or real(*given))
+    window = Window(Window.day(days[before]).start, Window.day(days[-1]).end)
+    names = ["a", "b c", "few", "free"]
+    found = history.listing._whole(names, window)
+    for name in names:
+        assert found[name] == history.layout.objects(store, name, window), name
+    if before == 299:
+        assert len(asked) < len(keys) / 40 / 2

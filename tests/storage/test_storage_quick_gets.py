@@ -1,13 +1,15 @@
-"""The quick way to an object (`storage/objects/s3_get.py`) beside the usual one, its slow twin."""
+"""The quick way to objects and listings (`storage/objects/s3_get.py`) beside the usual one, its slow twin."""
 
 import dataclasses
 import uuid
+from xml.etree import ElementTree
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from paano.errors import AccessDenied, ObjectMissing
+from storage.objects.s3_get import read_page
 from storage.objects.store import open_store
 from tests.storage.proxy import line_to
 
@@ -30,6 +32,38 @@ def test_the_quick_way_gives_what_the_usual_one_gives_whatever_the_key(s3, key, 
     etag = store.put(key, data)
     assert store.getter.get(f"{store.prefix}{key}") == (data, etag)
     assert usual(store).get_with_etag(key) == store.get_with_etag(key) == (data, etag)
+
+
+@given(keys=st.lists(KEYS, max_size=12, unique=True), most=st.integers(1, 5))
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_a_listing_is_the_same_either_way_whatever_the_keys_and_however_many_at_once(s3, keys, most):
+    store = open_store(s3.url(f"quick-{uuid.uuid4()}"), s3.options)
+    for key in keys:
+        store.put(key, key.encode())
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("storage.objects.s3.PAGE", most)
+        found = list(store.list())
+    assert found == list(usual(store).list())
+    assert [info.key for info in found] == sorted(keys)
+
+
+def test_what_is_left_out_of_a_listing_follows_each_page_alone(s3):
+    store = open_store(s3.url(f"quick-{uuid.uuid4()}"), s3.options)
+    keys = [f"{folder}/1" for folder in "abcdefg"]
+    for key in keys:
+        store.put(key, b"")
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("storage.objects.s3.PAGE", 2)
+        found = store.list("", lambda key: "e" if key < "e" else "")
+        assert [info.key for info in found] == [key for key in keys if key[0] not in "cd"]
+
+
+def test_a_listing_that_is_no_listing_is_told_by_the_usual_way():
+    whole = b"<R><IsTruncated>true</IsTruncated><NextContinuationToken>t</NextContinuationToken></R>"
+    assert read_page(whole).token == "t" and read_page(whole).objects == []
+    for damaged in (b"", b"<html>", b"<R/>", whole.replace(b"true", b"perhaps"), b"<R><Contents/></R>"):
+        with pytest.raises((ElementTree.ParseError, LookupError, ValueError)):
+            read_page(damaged)
 
 
 def test_an_object_that_is_missing_is_told_by_the_usual_way_and_the_quick_one_stays(s3):
