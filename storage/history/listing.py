@@ -95,14 +95,14 @@ class Listing:
         depth = layout.path.count("/") + 1
         folders = {paths.of_sensor(layout.path, sensor): sensor for sensor in names}
         found: dict[str, list[Found]] = {sensor: [] for sensor in folders.values()}
-        begins, far = f"date={span.start.date()}", f"date={span.start.date() - LEFT_OUT}"
+        before, far = (f"date={span.start.date() - gap}" for gap in (timedelta(days=1), LEFT_OUT))
 
         def skip(key: str) -> str:
-            """Where the dates of the window begin, of a sensor whose dates of long before are listed."""
+            """The day before the window, of a sensor whose dates of long before are listed."""
             *parts, _ = key.split("/")
             # What lies between two folders `date=…` are dates between them.
             dated = len(parts) > depth and paths.IN_DATE.fullmatch(parts[depth])
-            return "/".join([*parts[:depth], begins]) if dated and parts[depth] < far else ""
+            return "/".join([*parts[:depth], before]) if dated and parts[depth] < far else ""
 
         for info in self.store.list(layout.base, skip):
             *parts, _ = info.key.split("/")

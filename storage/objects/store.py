@@ -23,7 +23,7 @@ from paano.errors import ConfigError, StorageError, Transient
 from storage.retry import patiently
 
 T = TypeVar("T")
-Skip = Callable[[str], str]  # of a key: the folder that the next one of interest is in, or nothing
+Skip = Callable[[str], str]  # of a key: a folder up to which, itself too, nothing is of interest; or nothing
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ class Store:
     def list(self, prefix: str = "", skip: Skip | None = None) -> Iterator[ObjectInfo]:
         """Every object below the folder `prefix`, sorted by key. Nothing there is an empty list.
 
-        With `skip` some may be left out: those after a key and before the folder that `skip` says of it.
+        With `skip` some may be left out: those after a key to the end of the folder that `skip` says of it.
         """
         raise NotImplementedError
 
