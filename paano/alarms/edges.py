@@ -214,7 +214,7 @@ class _Look:
             return None
         some = starts[np.unique(np.linspace(0, starts.size - 1, SAMPLES).astype(np.int64))]
         near = np.abs(starts[None] - some[:, None]) <= exclude
-        found = _nearest(_windows(self.past, some, length), None, self.past, starts, near)
+        found = _nearest(self.past, some, length, None, self.past, starts, near)
         found = found[np.isfinite(found)]
         if found.size < ENOUGH:
             return None
@@ -230,7 +230,7 @@ class _Look:
         rows = counted[starts[:, None] + np.arange(length)]  # [n, length]
         whole, enough = rows.all(axis=1), 2 * rows.sum(axis=1) >= length
         for some, their_rows in ((starts[whole], None), (starts[enough & ~whole], rows[enough & ~whole])):
-            out[some] = _nearest(_windows(self.x, some, length), their_rows, self.past, past_starts)
+            out[some] = _nearest(self.x, some, length, their_rows, self.past, past_starts)
         return out
 
 
@@ -241,23 +241,24 @@ def _windows(x: np.ndarray, starts: np.ndarray, length: int) -> np.ndarray:
 
 
 def _nearest(
-    windows: np.ndarray,
+    x: np.ndarray,
+    starts: np.ndarray,
+    length: int,
     counted: np.ndarray | None,
     past: np.ndarray,
     past_starts: np.ndarray,
     excluded: np.ndarray | None = None,
 ) -> np.ndarray:
-    """float64 [n]: root mean square difference of each of `windows` [n, length, C] to the nearest of `past`.
+    """float64 [n]: root mean square difference of each window of `x` at `starts` to the nearest of `past`.
 
     Only rows that are `counted` [n, length] count, all if None. `excluded` [n, k] are pairs that do not
     count; where nothing is left the result is infinite.
     """
-    length = windows.shape[1]
-    weight = np.ones(windows.shape[:2]) if counted is None else counted.astype(float)
-    out = np.empty(len(windows))
+    weight = np.ones((starts.size, length)) if counted is None else counted.astype(float)
+    out = np.empty(starts.size)
     rows = max(1, BLOCK // max(1, past_starts.size))
-    for i in range(0, len(windows), rows):
-        some, counts = windows[i : i + rows], weight[i : i + rows]
+    for i in range(0, starts.size, rows):
+        some, counts = _windows(x, starts[i : i + rows], length), weight[i : i + rows]
         alike = np.zeros((len(some), past_starts.size), np.float32)
         for c in range(past.shape[1]):  # one channel at a time: memory does not grow with them
             theirs = _windows(past[:, c].astype(np.float32), past_starts, length)  # [k, length]
