@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import timedelta
 from os import PathLike
+from pathlib import Path
 
 from flows.run.fleet import Fleet, pinned_intervals
 from flows.work.alarm_rule import AlarmRule, alarm_rule
@@ -48,9 +49,21 @@ def load_champions(fleet: Fleet, sensors: Sequence[str], versions: Mapping[str, 
     Raises:
         Transient: the registry or its store does not answer.
     """
-    known = [versions[sensor] for sensor in sensors if sensor in versions]
+    return open_champions(fleet, fetch_champions(fleet, sensors, versions), versions)
+
+
+Folders = Mapping[str, Path | PaanoError]
+
+
+def fetch_champions(fleet: Fleet, sensors: Sequence[str], versions: Mapping[str, Version]) -> Folders:
+    """The local folder of each champion, or what is wrong with it."""
+    return fleet.registry.fetch_many(versions[sensor] for sensor in sensors if sensor in versions)
+
+
+def open_champions(fleet: Fleet, folders: Folders, versions: Mapping[str, Version]) -> Champions:
+    """The champions in `folders`; Transient as `load_champions`."""
     found: Champions = {}
-    for sensor, folder in fleet.registry.fetch_many(known).items():
+    for sensor, folder in folders.items():
         if isinstance(folder, Transient):
             raise folder
         try:
@@ -82,7 +95,7 @@ def load_night(
     versions: Mapping[str, Version],
     loaded: Champions | None = None,
 ) -> tuple[Champions, Readings]:
-    """Champions and readings of `sensors` for `window`, the models loaded while the history is fetched.
+    """Champions and readings of `sensors` for `window`, the models fetched beside the history.
 
     How much history a sensor needs is taken from the tags of its version; where the model turns out to need
     more, or another interval, its history is read again. `loaded` are champions that are open already.
@@ -91,12 +104,13 @@ def load_night(
         Transient: a store does not answer.
     """
     with ThreadPoolExecutor(1) as pool:
-        waiting = None if loaded else pool.submit(load_champions, fleet, sensors, versions)
+        # They are opened by this thread: memory of a thread that ends is not used again soon.
+        waiting = None if loaded else pool.submit(fetch_champions, fleet, sensors, versions)
         guess = {s: need for s in sensors if (need := expected_need(fleet, versions.get(s)))}
         if loaded:
             guess = {s: Need.of(known) for s, known in loaded.items() if isinstance(known, Champion)}
         early = read_together(fleet, window, {s: need for s, need in guess.items() if s in sensors})
-        champions = loaded or (waiting.result() if waiting else {})
+        champions = loaded or (open_champions(fleet, waiting.result(), versions) if waiting else {})
     needs: dict[str, Need] = {}
     pinned = pinned_intervals(fleet)
     readings: Readings = {}
