@@ -14,7 +14,8 @@ from paano.config import PaAnoConfig
 
 EVENT_REQUESTS = 4  # of a shard at most: events of two days read and written; most nights have none
 EVENT_DAY = 1  # of a shard at most: rows of one more day, where an event reaches into it
-LIST_SECONDS = 40e-6  # of a core, for each object in a listing
+LIST_SECONDS = 11e-6  # of a core, for each object in a listing
+LISTED = 120  # objects of a sensor that are listed at most: older dates are left out
 PAGE = 1000  # items in one answer of a listing or of the registry
 TASK_SECONDS = {"local": 0.025, "dask": 0.25, "ray": 0.25}  # what Prefect takes for a task run
 
@@ -89,7 +90,7 @@ def night(
         sensors * shape.patches / 1000 * costs.seconds_per_1000_patches
         + sensors * costs.seconds_per_sensor
         + tasks * TASK_SECONDS[engine]
-        + sensors * shape.kept * LIST_SECONDS
+        + sensors * min(shape.kept, LISTED) * LIST_SECONDS
     )
     rows = 2 * sensors * shape.points
     per_shard = math.ceil(sensors / shards)
@@ -100,7 +101,7 @@ def night(
         "cores": math.ceil(core_seconds / (hours * 3600)),
         "worker_memory": costs.worker_bytes + 4 * values + per_shard * 2 * costs.model_bytes_per_sensor,
         "history_requests": sensors * (costs.list_requests_per_sensor + shape.days_read)
-        + math.ceil(sensors * shape.kept / PAGE)
+        + (math.ceil(sensors * shape.kept / PAGE) if shape.kept <= LISTED else sensors)
         + math.ceil(sensors / PAGE),
         "score_requests": shards * (costs.score_requests_per_shard + EVENT_DAY),
         "event_requests": shards * EVENT_REQUESTS,
