@@ -24,7 +24,7 @@ FLOWS = ("score", "backfill", "heal", "retrain", "refresh", "review")
 
 @dataclass(frozen=True)
 class EventRow:
-    """A stored event as people see it. Times are UTC, `end` is its last anomalous row."""
+    """A stored event as people see it. Times are UTC, `end` is its last row."""
 
     event_id: str
     sensor: str

@@ -189,7 +189,9 @@ class AlarmSettings(Section):
 
     budget: float = Field(1.0, gt=0, le=1000, description="events per sensor and 30 days that you accept")
     merge: Duration | None = Field(
-        None, description="alarms with a shorter break are one event; left out: half a patch, as calibrated"
+        None,
+        description="anomalies with a shorter break are looked at together; left out: half a patch, as "
+        "calibrated",
     )
     longest: Duration = Field(
         timedelta(days=7),

@@ -15,8 +15,8 @@ rows still look normal: the rows beside it belong to it, too, as far as most of 
 expected there (`paano.alarms.expected`, without the fault and what lies within `margin_of` of it).
 
 Only rows within the stretch count, and only a patch around it is read (`reach`), whichever night looks: the
-edges do not depend on where a window was cut. A model without a kept history, or one that can say nothing
-about the rows, keeps the edges of the stretch; a stretch in which no row is faulty has no fault.
+edges do not depend on where a window was cut. With a model without a kept history, or where nothing can be
+said of any row, the stretch counts as one fault; a stretch in which no row is faulty has none.
 """
 
 from __future__ import annotations

@@ -13,9 +13,10 @@ stretches only:
    it reads no further than twice `longest` either way.
 3. It replaces the sensor's stored events that start within `Settled.start … Settled.end` by `Settled.events`.
 
-Provisional rows count, so a fault in the last minutes of a night is reported that night. When the next night
-has finished them, an event that began in an `ok` row keeps its id; one that began in a provisional row may
-begin earlier or later, or vanish. `Event.final` says that nothing that comes later can change it.
+Provisional rows count, so a fault in the last minutes of a night is reported that night. The next night
+finishes these rows and looks at the values again, now with what follows: an event may begin or end elsewhere,
+become two, or vanish. Its id stays as long as its stretch begins in an `ok` row and it has the same number
+among the events of the stretch. `Event.final` says that nothing that comes later can change it.
 """
 
 from __future__ import annotations

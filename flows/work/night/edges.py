@@ -3,7 +3,8 @@
 Only a stretch of anomalous rows is looked at, so a quiet night costs nothing. Mostly its values are in the
 history that the run has read; those of a long stretch, or of one that a rerun has found again, are read. What
 is looked at is all there is within `reach` of the stretch: a run that writes rows so near to a stretch looks
-at it again.
+at it again. Where the values cannot be had, or the model keeps no history, the stretch counts as one fault;
+where every row is like the kept history, there is none.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Events of a run: found in the stored score rows, explained from the history, kept by their first date.
+"""Events of a run: found in the stored score rows and the values there, explained, kept by their first date.
 
 `paano.alarms.settle.settle` says which stored events a run may change and what takes their place; here are
 its readers and writers. A sensor that has no anomalous row where rows were written, before and after, costs
