@@ -25,7 +25,7 @@ from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from multiprocessing import forkserver
 from types import ModuleType
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar, cast
 
 import joblib
 
@@ -122,7 +122,7 @@ class Workers:
         try:
             with _without_main():  # a process is started when there is work for one more
                 waiting = pool.submit(_logged, work, arguments, named)
-            value, logged = waiting.result()
+            value, raised, logged = waiting.result()
         except BrokenProcessPool as error:
             with self._lock:
                 if self._pool is pool:
@@ -132,9 +132,9 @@ class Workers:
             ) from error
         for record in logged:
             logging.getLogger(record.name).handle(record)
-        if isinstance(value, BaseException):
-            raise value
-        return value
+        if raised is not None:
+            raise raised
+        return cast(T, value)  # which may be an error that `work` gives for a value
 
     def close(self) -> None:
         """End the processes. What still runs in them is left to end."""
@@ -226,13 +226,13 @@ class _Kept(logging.Handler):
 
 def _logged(
     work: Callable[..., T], arguments: tuple[object, ...], named: dict[str, object]
-) -> tuple[T | BaseException, list[logging.LogRecord]]:
-    """The value of `work` or what it raised, and what was logged meanwhile."""
+) -> tuple[T | None, Exception | None, list[logging.LogRecord]]:
+    """The value of `work`, or what it raised, and what was logged meanwhile."""
     kept, root = _Kept(), logging.getLogger()
     root.addHandler(kept)
     try:
-        return work(*arguments, **named), kept.records
+        return work(*arguments, **named), None, kept.records
     except Exception as error:
-        return error, kept.records
+        return None, error, kept.records
     finally:
         root.removeHandler(kept)

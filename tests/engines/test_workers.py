@@ -40,6 +40,10 @@ def refuse(sensor: str) -> None:
     raise HistoryError(f"{sensor}: no rows")
 
 
+def find_nothing(sensor: str) -> HistoryError:
+    return HistoryError(f"{sensor}: no rows")
+
+
 def test_work_is_done_in_another_process_for_the_same_run(workers):
     assert has_processes()
     assert in_worker(os.getpid) != os.getpid()
@@ -69,6 +73,11 @@ def test_what_a_worker_logs_is_logged_here(workers, caplog):
 def test_an_error_of_a_worker_is_raised_here_with_its_type_and_message(workers):
     with pytest.raises(HistoryError, match=r"^pump-17: no rows$"):
         in_worker(refuse, "pump-17")
+
+
+def test_an_error_that_is_the_value_of_a_call_is_given_back_and_not_raised(workers):
+    found = in_worker(find_nothing, "pump-17")
+    assert isinstance(found, HistoryError) and str(found) == "pump-17: no rows"
 
 
 def test_a_worker_that_is_killed_fails_its_batch_for_now_and_the_next_one_works(workers):

@@ -1,8 +1,8 @@
 """The review test, without labels: how well a model finds injected faults, and how often it alarms.
 
 Champion and challenger are tested on the same data with the same faults. The data is the newest history, that
-the challenger was not trained on. Events are counted by the threshold and the breaks that scoring uses, without
-its second look at the values: each stretch of anomalous rows counts as one.
+the challenger was not trained on. Events are counted by the threshold and the breaks that scoring uses,
+without its second look at the values: each stretch of anomalous rows counts as one.
 """
 
 from __future__ import annotations
