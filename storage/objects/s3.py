@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import fsspec.asyn
 
-from paano.errors import ConfigError, Conflict, ObjectMissing
+from paano.errors import ConfigError, Conflict, ObjectMissing, StorageError
 from storage.objects.errors import name_error, named
 from storage.objects.store import ObjectInfo, Skip, StorageOptions, Store, check_key, under
 
@@ -131,60 +131,82 @@ class S3Store(Store):
         modified = answer["LastModified"].astimezone(UTC)
         return ObjectInfo(key, answer["ContentLength"], modified, answer.get("ETag", ""))
 
-    def _pages(self, prefix: str, **arguments: Any) -> Iterator[dict[str, Any]]:
-        arguments["Prefix"] = self.prefix + under(prefix)
-        while True:
-            page = self._patiently(lambda: self._call(prefix, "list_objects_v2", **arguments))
-            yield page
-            if not page.get("IsTruncated"):
-                return
-            arguments["ContinuationToken"] = page["NextContinuationToken"]
-
     def list(self, prefix: str = "", skip: Skip | None = None) -> Iterator[ObjectInfo]:
-        folder, most, seen, after, token = self.prefix + under(prefix), PAGE, "", "", ""
-        while (page := self._page(prefix, folder, most, after, token)) is not None:
-            if after and page.objects and page.objects[0].key <= after:
-                skip = None  # this server begins anew and knows of no skipping
+        most, after, token = PAGE, "", ""
+        first = seen = again = ""
+        while True:
+            page = self._page(prefix, most, after, token)
+            keys = [one.key for one in page.objects]
+            first = first or "".join(keys[:1])
+            if after and keys[:1] == [first]:
+                skip, again = None, seen  # this server begins anew: it knows of no skipping
             for one in page.objects:
-                if one.key > seen and (info := self._info(*one)) is not None:
+                # Else nothing is left out by its name: some servers list `a/2` before `a-b/1`.
+                if one.key > again and (info := self._info(*one)) is not None:
                     yield info
             if not page.token:
                 return
-            seen = max([seen, *(one.key for one in page.objects[-1:])])
-            after, token = "", page.token
-            target = self.prefix + skip(seen.removeprefix(self.prefix)) if skip and seen else ""
+            last = "".join(keys[-1:])
+            seen, after, token = max(seen, last), "", self._onward(prefix, token, page.token)
+            target = self.prefix + skip(last.removeprefix(self.prefix)) if skip and last else ""
             if target > seen:
                 # Most of a large page would be left out again.
                 seen, after, token, most = target, target, "", SHORT_PAGE
-        for slow in self._pages(prefix):
-            for item in slow.get("Contents", ()):
-                said = (item["Key"], item["Size"], item.get("ETag", ""), item["LastModified"].astimezone(UTC))
-                if item["Key"] > seen and (info := self._info(*said)) is not None:
-                    yield info
+            else:
+                most = min(PAGE, 2 * most)
 
     def _info(self, full: str, size: int, tag: str, modified: datetime) -> ObjectInfo | None:
         """What a listing says of an object; None for the mark of a folder."""
         key = full.removeprefix(self.prefix)
         return ObjectInfo(key, size, modified, tag) if key and not key.endswith("/") else None
 
-    def _page(self, prefix: str, folder: str, most: int, after: str, token: str) -> Page | None:
-        """A part of a listing; None if s3fs has to be asked."""
-        quick = iter([self.getter.page])  # for the first try only: s3fs says best what is wrong
+    def _page(self, prefix: str, most: int, after: str, token: str) -> Page:
+        """A part of a listing: `most` objects after the key `after`, or after the page that gave `token`."""
+        from storage.objects.s3_get import Listed, Page
 
-        def call() -> Page | None:
+        folder = self.prefix + under(prefix)
+        quick = iter([self.getter.page])  # for the first try only: s3fs says best what is wrong
+        asked: dict[str, Any] = {"Prefix": folder, "MaxKeys": most}
+        asked |= {"StartAfter": after} if after else {}
+        asked |= {"ContinuationToken": token} if token else {}
+
+        def call() -> Page:
             for page in quick:
                 with named(self._tried(prefix)):
-                    return page(folder, most, after, token)
-            return None
+                    if (found := page(folder, most, after, token)) is not None:
+                        return found
+            answer = self._call(prefix, "list_objects_v2", **asked)
+            objects = [
+                Listed(item["Key"], item["Size"], item.get("ETag", ""), item["LastModified"].astimezone(UTC))
+                for item in answer.get("Contents", ())
+            ]
+            return Page(objects, self._token(prefix, token, answer))
 
         return self._patiently(call)
 
+    def _token(self, prefix: str, former: str, answer: dict[str, Any]) -> str:
+        """Where a listing goes on; empty: it is at its end."""
+        if not answer.get("IsTruncated"):
+            return ""
+        return self._onward(prefix, former, answer.get("NextContinuationToken", ""))
+
+    def _onward(self, prefix: str, former: str, token: str) -> str:
+        """`token`; StorageError if it is none, or leads to where a listing was before: it would never end."""
+        if token in ("", former):
+            raise StorageError(f"{self._tried(prefix)}: the store says that its list goes on, and not where")
+        return token
+
     def folders(self, prefix: str = "") -> builtins.list[str]:
-        names = set()
-        for page in self._pages(prefix, Delimiter="/"):
-            for item in page.get("CommonPrefixes", ()):
+        asked: dict[str, Any] = {"Prefix": self.prefix + under(prefix), "Delimiter": "/"}
+        names: set[str] = set()
+        while True:
+            answer = self._patiently(functools.partial(self._call, prefix, "list_objects_v2", **asked))
+            for item in answer.get("CommonPrefixes", ()):
                 names.add(item["Prefix"].rstrip("/").rpartition("/")[2])
-        return sorted(names - {""})
+            token = self._token(prefix, asked.get("ContinuationToken", ""), answer)
+            if not token:
+                return sorted(names - {""})
+            asked["ContinuationToken"] = token
 
     def delete(self, keys: str | builtins.list[str]) -> None:
         keys = [keys] if isinstance(keys, str) else keys

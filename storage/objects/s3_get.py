@@ -62,7 +62,10 @@ def read_page(data: bytes) -> Page:
         moment = datetime.fromisoformat(of["LastModified"]).astimezone(UTC)
         objects.append(Listed(name(of["Key"]), int(of["Size"]), of.get("ETag", ""), moment))
     more = {"true": True, "false": False}[said["IsTruncated"]]
-    return Page(objects, said["NextContinuationToken"] if more else "")
+    token = said["NextContinuationToken"] if more else ""
+    if more and not token:
+        raise ValueError("the list goes on, and it does not say where")
+    return Page(objects, token)
 
 
 class Getter:

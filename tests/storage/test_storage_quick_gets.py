@@ -2,14 +2,16 @@
 
 import dataclasses
 import uuid
+from datetime import UTC, datetime
 from xml.etree import ElementTree
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from paano.errors import AccessDenied, ObjectMissing
-from storage.objects.s3_get import read_page
+from paano.errors import AccessDenied, ObjectMissing, StorageError
+from storage.objects.s3 import S3Store
+from storage.objects.s3_get import Listed, Page, read_page
 from storage.objects.store import open_store
 from tests.storage.proxy import line_to
 
@@ -58,10 +60,41 @@ def test_what_is_left_out_of_a_listing_follows_each_page_alone(s3):
         assert [info.key for info in found] == [key for key in keys if key[0] not in "cd"]
 
 
+def answering(monkeypatch, pages):
+    """A store whose server answers with the keys and the next token that `pages` has for what it is asked."""
+
+    def page(_store, _prefix, _most, after, token):
+        keys, onward = pages[after or token]
+        return Page([Listed(key, 1, "", datetime(2026, 1, 1, tzinfo=UTC)) for key in keys], onward)
+
+    monkeypatch.setattr(S3Store, "_page", page)
+    return open_store("s3://bucket")
+
+
+def test_a_server_that_lists_folder_by_folder_loses_no_object(monkeypatch):
+    """S3 itself sorts by the whole key: `a-b/1` before `a/1`."""
+    store = answering(monkeypatch, {"": (["a/1", "a/2"], "t"), "t": (["a-b/1"], "")})
+    assert [info.key for info in store.list()] == ["a/1", "a/2", "a-b/1"]
+
+
+def test_a_server_that_begins_anew_instead_of_leaving_out_gives_no_object_twice(monkeypatch):
+    anew = (["a/1", "a/2"], "t")
+    store = answering(monkeypatch, {"": anew, "c": anew, "t": (["c/1", "d/1"], "")})
+    found = store.list("", lambda key: "c" if key < "c" else "")
+    assert [info.key for info in found] == ["a/1", "a/2", "c/1", "d/1"]
+
+
+def test_a_listing_that_gets_no_further_is_an_error_and_does_not_go_on_for_ever(monkeypatch):
+    store = answering(monkeypatch, {"": (["a"], "t"), "t": (["b"], "t")})
+    with pytest.raises(StorageError, match="its list goes on"):
+        list(store.list())
+
+
 def test_a_listing_that_is_no_listing_is_told_by_the_usual_way():
     whole = b"<R><IsTruncated>true</IsTruncated><NextContinuationToken>t</NextContinuationToken></R>"
     assert read_page(whole).token == "t" and read_page(whole).objects == []
-    for damaged in (b"", b"<html>", b"<R/>", whole.replace(b"true", b"perhaps"), b"<R><Contents/></R>"):
+    damages = [b"", b"<html>", b"<R/>", b"<R><Contents/></R>", whole.replace(b"true", b"perhaps")]
+    for damaged in (*damages, whole.replace(b">t<", b"><")):
         with pytest.raises((ElementTree.ParseError, LookupError, ValueError)):
             read_page(damaged)
 
