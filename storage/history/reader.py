@@ -212,24 +212,24 @@ class History:
             lambda plan: _guarded(self._fetch_one, plan, window), plans.values(), workers=max(1, workers)
         )
         return {
-            plan.sensor: found
-            if isinstance(found, PaanoError)
-            else _guarded(self._decode_one, plan, window, found)
+            plan.sensor: _guarded(self._decode_one, plan, window, found) if isinstance(found, list) else found
             for plan, found in zip(plans.values(), fetched, strict=True)
         }
 
-    def _fetch_one(self, plan: _Plan, window: Window) -> list[Fetched]:
-        """The objects of one sensor."""
+    def _fetch_one(self, plan: _Plan, window: Window) -> list[Fetched] | Reading:
+        """The objects of one sensor, or its reading: to read parts of a large object is to wait, too."""
         reader = RowReader(self.store, self.layout)
         found = self.listing.objects(plan.sensor, self._reach(window, {plan.interval}))
-        return [one for each in found if (one := reader.fetch(each, plan.sensor)) is not None]
+        fetched = [one for each in found if (one := reader.fetch(each, plan.sensor)) is not None]
+        large = any(one.data is None for one in fetched)
+        return self._decode_one(plan, window, fetched) if large else fetched
 
     def _decode_one(self, plan: _Plan, window: Window, fetched: list[Fetched]) -> Reading:
         """The reading of one sensor from its objects."""
         reader, ask = RowReader(self.store, self.layout), self._wanted([plan.columns])
         wide = self._reach(window, {plan.interval})
         parts = [reader.decode(one, wide, None, ask, plan.sensor) for one in fetched]
-        return self._reading(plan, self._joined(plan, parts), window)
+        return self._reading(plan, self._joined(plan, [part for part in parts if part is not None]), window)
 
     # -- long tables -----------------------------------------------------------------------------------------
 

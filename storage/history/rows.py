@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bisect
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, BinaryIO
@@ -36,10 +37,10 @@ class Wanted:
 
 @dataclass(frozen=True)
 class Fetched:
-    """An object as the store gave it: its bytes, or where it is large a file that reads parts of it."""
+    """An object as the store gave it: its bytes; None where it is large, and parts of it will be read."""
 
     found: Found
-    source: bytes | BinaryIO
+    data: bytes | None
 
 
 @dataclass(frozen=True)
@@ -146,7 +147,7 @@ class RowReader:
         return None if fetched is None else self.decode(fetched, window, sensors, wanted, subject)
 
     def fetch(self, found: Found, subject: str) -> Fetched | None:
-        """The first half of `read`, which waits for the store."""
+        """The first half of `read`, which waits for the store; a large object is left to the second."""
         try:
             return self._fetch(found)
         except ObjectMissing:
@@ -156,13 +157,15 @@ class RowReader:
 
     def decode(
         self, fetched: Fetched, window: Window, sensors: Sequence[str] | None, wanted: Wanted, subject: str
-    ) -> Rows:
+    ) -> Rows | None:
         """The second half of `read`, which computes."""
         where = self.store.url_of(fetched.found.key)
         try:
-            with BoundedFile(fetched.source) as file:
+            with self._opened(fetched) as file:
                 rows = self._rows(file, where, window, sensors, wanted, subject)
                 return replace(rows, modified=fetched.found.modified)
+        except ObjectMissing:
+            return None
         except Exception as error:
             raise self._named(error, where, subject) from error
 
@@ -172,7 +175,7 @@ class RowReader:
         """A long table's row groups near `window`, a few at a time: the needed columns as they are stored."""
         where = self.store.url_of(found.key)
         try:
-            with BoundedFile(self._fetch(found).source) as file:
+            with self._opened(self._fetch(found)) as file:
                 _, _, needed, near, _ = self._plan(file.schema, where, window, sensors, wanted, subject)
                 yield from file.tables(needed, near, self.layout.largest)
         except Exception as error:
@@ -189,7 +192,7 @@ class RowReader:
         """The columns of an object, by its footer: rows without a row."""
         where = self.store.url_of(info.key)
         try:
-            with BoundedFile(self._fetch(Found.of(info)).source) as file:
+            with self._opened(self._fetch(Found.of(info))) as file:
                 return self._columns(file.schema, where, Wanted(), subject)
         except Exception as error:
             raise self._named(error, where, subject) from error
@@ -198,7 +201,7 @@ class RowReader:
         """The sensors of a long table's object; only that column is read."""
         where = self.store.url_of(info.key)
         try:
-            with BoundedFile(self._fetch(Found.of(info)).source) as file:
+            with self._opened(self._fetch(Found.of(info))) as file:
                 self._need(file.schema, self.layout.sensor, "history.sensor", where, "catalog")
                 names: set[str] = set()
                 for table in file.tables([self.layout.sensor], lambda _: True, self.layout.largest):
@@ -234,9 +237,16 @@ class RowReader:
             if info is None:
                 raise ObjectMissing(found.key)
             found, size = Found.of(info), info.size
-        if (size or 0) <= WHOLE:
-            return Fetched(found, self.store.get(found.key))
-        return Fetched(found, self.store.open(found.key))
+        return Fetched(found, self.store.get(found.key) if (size or 0) <= WHOLE else None)
+
+    @contextmanager
+    def _opened(self, fetched: Fetched) -> Iterator[BoundedFile]:
+        """The file of an object. A large one is opened here, so that few are open at once, and closed."""
+        with ExitStack() as held:
+            source: bytes | BinaryIO | None = fetched.data
+            if source is None:
+                source = held.enter_context(self.store.open(fetched.found.key))
+            yield held.enter_context(BoundedFile(source))
 
     def _columns(self, schema: pa.Schema, where: str, wanted: Wanted, subject: str) -> Rows:
         """The columns to read, as rows without a row; HistoryError if a named one is no number nor text."""

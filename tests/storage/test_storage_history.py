@@ -17,6 +17,7 @@ from paano.errors import (
 )
 from storage.history.catalog import Catalog
 from storage.history.reader import History, HistoryLayout, Reading, write_history
+from storage.objects.local import LocalStore
 from storage.window import Window
 
 DAY = date(2026, 1, 2)
@@ -152,6 +153,34 @@ def test_a_large_object_is_read_in_parts_and_gives_the_same(place, monkeypatch):
     monkeypatch.setattr("storage.history.rows.WHOLE", 100)
     in_parts = History(place.url, LAYOUTS["long"], place.options).read("a", Window.day(DAY))
     assert in_parts.digest == whole.digest
+
+
+def test_files_of_large_objects_are_open_one_at_a_time_and_closed_also_if_damaged(folder, monkeypatch):
+    write_history(folder.url, rows("a"))
+    folder.store().put("a/date=2026-01-03/part-0001.parquet", b"PAR1" + bytes(200))
+    monkeypatch.setattr("storage.history.rows.WHOLE", 100)
+    opened, at_once, real = [], [], LocalStore.open
+
+    def spy(store, key):
+        opened.append(real(store, key))
+        at_once.append(sum(not file.closed for file in opened))
+        return opened[-1]
+
+    monkeypatch.setattr(LocalStore, "open", spy)
+    with pytest.raises(HistoryError, match="part-0001"):
+        History(folder.url).read("a", Window.day(date(2026, 1, 1), 3))
+    assert at_once == [1, 1, 1, 1] and all(file.closed for file in opened)
+
+
+def test_a_large_object_that_goes_away_while_it_is_read_is_left_out_as_a_small_one_is(folder, monkeypatch):
+    write_history(folder.url, rows("a"))
+    history, whole = History(folder.url), Window.day(date(2026, 1, 1), 3)
+    history.list_ahead(["a"], whole)
+    folder.store().delete("a/date=2026-01-02/part-0000.parquet")
+    small = history.read("a", whole)
+    monkeypatch.setattr("storage.history.rows.WHOLE", 100)
+    assert history.read("a", whole).digest == small.digest
+    assert np.isnan(small.values).sum() == 1440
 
 
 def messy(sensor="a"):
