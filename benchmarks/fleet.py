@@ -24,7 +24,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
@@ -60,6 +60,7 @@ class Built:
     names: list[str]
     kept: list[tuple[str, Any]]  # the rows of the night that is still to come: sensor, frame
     night: date
+    write: Callable[[list[tuple[str, Any]]], None]  # rows into the history: the night comes when it is due
 
 
 def values_of(number: int, days: int, points: int) -> np.ndarray:
@@ -141,9 +142,7 @@ def build(folder: Path, wanted: argparse.Namespace, server: Any, tracking: str) 
     else:
         write(kept)
         kept = []
-    built = Built(str(path), fleet, names, kept, night)
-    built.write = write  # type: ignore[attr-defined]  # the night comes when the one before is scored
-    return built
+    return Built(str(path), fleet, names, kept, night, write)
 
 
 def frame_of(name: str, values: np.ndarray, begin: datetime, step: timedelta) -> Any:
@@ -277,7 +276,7 @@ def run_score(built: Built, wanted: argparse.Namespace, cores: int) -> dict[str,
     count_in_workers(parts_of(built))  # before the first run starts the server that they are forked from
     score(fleet_file=built.file, day=(built.night - timedelta(days=1)).isoformat())
     Parts().gather(parts_of(built))
-    built.write(built.kept)  # type: ignore[attr-defined]
+    built.write(built.kept)
     history = history_bytes(built)
     floors = [floor_of_night(built, cores)]
     runs, parts = [], []
@@ -451,12 +450,7 @@ def name_of(process: Any) -> str:
         command = " ".join(process.cmdline())
     except psutil.NoSuchProcess:
         command = ""
-    for word, name in (
-        ("weed", "s3"),
-        ("mlflow", "mlflow"),
-        ("prefect server", "prefect"),
-        ("prefect", "prefect"),
-    ):
+    for word, name in (("weed", "s3"), ("mlflow", "mlflow"), ("prefect", "prefect")):
         if word in command:
             return name
     return "worker"

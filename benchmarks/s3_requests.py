@@ -16,7 +16,7 @@ def watched_requests(note: Note) -> Iterator[None]:
 
     from storage.objects.s3_get import Getter
 
-    send, get = AioBaseClient._make_api_call, Getter.get
+    send, get, page = AioBaseClient._make_api_call, Getter.get, Getter.page
 
     async def noted_send(self: Any, operation: str, parameters: dict[str, Any]) -> Any:
         written = len(parameters.get("Body") or b"")  # before it is sent: botocore makes a stream of it
@@ -32,8 +32,14 @@ def watched_requests(note: Note) -> Iterator[None]:
             note("GetObject", key, 0, len(answer[0]))
         return answer
 
-    AioBaseClient._make_api_call, Getter.get = noted_send, noted_get
+    def noted_page(self: Any, prefix: str, *where: Any) -> Any:
+        answer = page(self, prefix, *where)
+        if answer is not None:
+            note("ListObjectsV2", prefix or "other", 0, 0)
+        return answer
+
+    AioBaseClient._make_api_call, Getter.get, Getter.page = noted_send, noted_get, noted_page
     try:
         yield
     finally:
-        AioBaseClient._make_api_call, Getter.get = send, get
+        AioBaseClient._make_api_call, Getter.get, Getter.page = send, get, page
