@@ -33,6 +33,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.figures import show
 from benchmarks.fleet_page import GOALS, RESULTS, known_results, write_report
 from benchmarks.fleet_parts import Parts, count_in_workers, watched
 
@@ -500,12 +501,7 @@ def main() -> None:
     if wanted.report or wanted.goals or wanted.only:
         write_report()
         return
-    result = measure(wanted)
-    if wanted.json:
-        print(json.dumps(result))
-    else:
-        for name, value in result.items():
-            print(f"{name:22} {value}")
+    show(measure(wanted), wanted.json)
 
 
 if __name__ == "__main__":

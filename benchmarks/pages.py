@@ -13,7 +13,6 @@ interactive in under 3 s; the first paint of a sensor's week under 1 s, also of 
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import re
 import subprocess
@@ -27,6 +26,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from benchmarks.figures import show
 from flows.pages.night_report import write_report
 from flows.run.fleet import Fleet, open_fleet
 from flows.settings.fleet_file import Settings
@@ -197,12 +197,7 @@ def main() -> None:
     given = parser.parse_args()
     if reason := why_not():
         raise SystemExit(reason)
-    figures = measure(given.sensors, given.days, given.full_rate, given.store)
-    if given.json:
-        print(json.dumps(figures))
-        return
-    for name, value in figures.items():
-        print(f"{name:28} {value}")
+    show(measure(given.sensors, given.days, given.full_rate, given.store), given.json)
 
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.figures import show
 from benchmarks.fleet_page import RESULTS, known_results, write_report
 from benchmarks.fleet_parts import Parts, watched
 
@@ -111,11 +112,7 @@ def main() -> None:
     if options.publish:
         RESULTS.write_text(json.dumps(known_results() | {"tables": result}, indent=1) + "\n")
         write_report()
-    if options.json:
-        print(json.dumps(result))
-    else:
-        for name, value in result.items():
-            print(f"{name:20} {value}")
+    show(result, options.json)
 
 
 if __name__ == "__main__":
