@@ -256,9 +256,9 @@ def candidates(series: LabelledSeries, seed: int, more: bool = False) -> Iterato
 
     past = series.values[: series.train_rows]
     for name in ("kmeans", "pca"):  # sub-sequences as they are, not standardised one by one
-        plain = FITS[name](past)(series.values).astype(float)
-        middle, high = np.nanquantile(plain[: len(past)], [0.5, 0.99])
-        news = np.maximum(plain - high, 0.0) / max(high - middle, 1e-9)
+        found = FITS[name](past)(series.values).astype(float)
+        middle, high = np.nanquantile(found[: len(past)], [0.5, 0.99])
+        news = np.maximum(found - high, 0.0) / max(high - middle, 1e-9)
         yield f"and plain sub-sequences ({name})", ours + np.log1p(news)
         yield f"default and plain sub-sequences ({name})", now + np.log1p(news)
     if not more:
