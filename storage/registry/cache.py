@@ -32,10 +32,10 @@ class ModelCache:
     def get(self, name: str, digest: str, download: Callable[[Path], None]) -> Path:
         """The folder of a model; `download` fills a new one, which is verified before it is placed."""
         place = self.models / name / digest[:32]
-        if package.is_whole(place, digest):
-            os.utime(place)
-            return place
         with named(str(place)):
+            if package.is_whole(place, digest):
+                os.utime(place)
+                return place
             half = self.models / f".half-{os.getpid()}-{secrets.token_hex(6)}"
             half.mkdir(parents=True)
             try:

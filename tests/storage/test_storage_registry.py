@@ -1,5 +1,6 @@
 """The registry on a SQLite file with a local folder, and on an MLflow server with artifacts on S3."""
 
+import errno
 import json
 import os
 import shutil
@@ -12,7 +13,7 @@ import pandas as pd
 import pytest
 
 from paano import PaAno
-from paano.errors import ArtifactError, PaanoError, RegistryError, RegistryUnavailable
+from paano.errors import AccessDenied, ArtifactError, PaanoError, RegistryError, RegistryUnavailable
 from storage.registry.client import RegistryClient
 from storage.registry.lookup import DIGEST_TAG
 from storage.registry.places import locate
@@ -218,6 +219,17 @@ def test_the_cache_keeps_to_its_size_and_drops_what_was_not_used_for_longest(loc
     local.fetch(versions[2])
     assert folders[0].exists() and not folders[1].exists()
     assert local.fetch(versions[1])  # comes again
+
+
+def test_a_cache_that_became_read_only_is_a_named_error(local, models, monkeypatch):
+    version = local.register("a", models[0])
+
+    def refuse(*_given):
+        raise OSError(errno.EROFS, "read-only file system")
+
+    monkeypatch.setattr("storage.registry.cache.os.utime", refuse)
+    with pytest.raises(AccessDenied, match="check the owner"):
+        local.fetch(version)
 
 
 @pytest.mark.parametrize("step", ["upload", "create_model_version", "set_registered_model_alias"])
