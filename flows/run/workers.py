@@ -108,7 +108,8 @@ class Workers:
 
     def _begin_all(self, pool: ProcessPoolExecutor) -> None:
         # A process is started when there is work for one more, and the server answers when it has imported.
-        with suppress(BrokenProcessPool), _without_main():  # the first real work finds out too, and is told
+        # What goes wrong here goes wrong again with the first real work, which tells of it.
+        with suppress(BrokenProcessPool, EOFError, OSError), _without_main():
             for _ in range(self.count):
                 pool.submit(os.getpid)
 
