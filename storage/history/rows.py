@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import bisect
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, BinaryIO
@@ -245,7 +245,7 @@ class RowReader:
         with ExitStack() as held:
             source: bytes | BinaryIO | None = fetched.data
             if source is None:
-                source = held.enter_context(self.store.open(fetched.found.key))
+                source = held.enter_context(closing(self.store.open(fetched.found.key)))
             yield held.enter_context(BoundedFile(source))
 
     def _columns(self, schema: pa.Schema, where: str, wanted: Wanted, subject: str) -> Rows:
