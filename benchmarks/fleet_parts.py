@@ -45,6 +45,10 @@ class Parts:
     read: Counter[str] = field(default_factory=Counter)
     lock: Any = field(default_factory=threading.Lock)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Dask and Ray carry the flow's function, with what is watched in it, to their workers.
+        return Parts, ()
+
     def gather(self, folder: Path) -> None:
         """Add what worker processes have left in `folder`."""
         for path in folder.glob("*.json"):
