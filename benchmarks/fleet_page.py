@@ -91,6 +91,9 @@ processes are read every 0.2 s until they end.
 
 ## Choices
 
+Figures here that no row above has were measured by hand while the change was made: with a profiler, or by
+this command on an earlier state.
+
 - **Processes for large runs, threads for small ones.** Threads of one process wait for each other's Python:
   with them a night keeps one and a half cores busy, with processes both. A process of Prefect's own pool, of
   Dask or of Ray imports for seconds before its first batch (500 sensors in turns, an earlier state: threads

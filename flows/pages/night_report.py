@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from datetime import date, timedelta
@@ -144,7 +144,7 @@ def look_closer(
     # The live view asks for them when a picture comes into sight.
     normals = {} if fleet.settings.report.live else asked_normals(fleet, others, pictured, facts.champions)
     asked = [*((facts_of, *one) for one in sensors), *((expected_at, *one) for one in normals.values())]
-    answers = side_by_side(call, asked, WORKERS)
+    answers = side_by_side(asked, WORKERS)
     pages = dict(zip(chosen, answers[: len(chosen)], strict=True))
     expected = dict(zip(normals, answers[len(chosen) :], strict=True))
     for sensor, page in pages.items():
@@ -154,10 +154,6 @@ def look_closer(
         if isinstance(page, SensorFacts):
             expected[sensor] = page.expected
     return pages, Pictures(others, {sensor: its for sensor, its in expected.items() if its is not None})
-
-
-def call(work: Callable[..., Any], *arguments: Any) -> Any:
-    return work(*arguments)
 
 
 def facts_of(

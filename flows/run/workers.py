@@ -176,11 +176,12 @@ def in_worker(work: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
     return workers.call(work, *arguments, **named) if workers else work(*arguments, **named)
 
 
-def side_by_side(work: Callable[..., T], items: Iterable[tuple[Any, ...]], threads: int) -> list[T]:
-    """`work(*item)` of each item, in order: in the processes, if there are some, else in so many threads."""
+def side_by_side(asked: Iterable[tuple[Any, ...]], threads: int) -> list[Any]:
+    """`work(*arguments)` of each (work, *arguments), in order: in the processes, if there are some, else in
+    so many threads."""
     workers = _workers.get()  # a thread of the pool would not know of them
     with ThreadPoolExecutor(workers.count if workers else threads) as pool:
-        return list(pool.map(lambda item: workers.call(work, *item) if workers else work(*item), items))
+        return list(pool.map(lambda one: workers.call(*one) if workers else one[0](*one[1:]), asked))
 
 
 # -- in a worker ---------------------------------------------------------------------------------------------

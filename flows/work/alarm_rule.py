@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
 
 from flows.settings.fleet_file import Settings
 from paano import PaAnoConfig
 from paano.alarms.calibrate import Calibration
+from paano.alarms.edges import find_edges
 from paano.facts import ModelFacts
+from storage.history.reading import Reading
+
+if TYPE_CHECKING:
+    from paano import PaAno
 
 
 @dataclass(frozen=True)
@@ -41,3 +47,12 @@ def stuck_rows(settings: Settings, config: PaAnoConfig, facts: ModelFacts) -> di
         return {}
     longest = zip(facts.channel_names, facts.longest_repeats, strict=False)
     return {name: max(config.patch, math.ceil(settings.alarms.stuck * rows)) for name, rows in longest}
+
+
+def faults_between(
+    model: PaAno, reading: Reading, start: datetime, end: datetime
+) -> list[tuple[datetime, datetime]]:
+    """First and last moment of each fault in a stretch of `reading` that was over the threshold."""
+    first, last = ((moment - reading.start) // reading.interval for moment in (start, end))
+    faults = find_edges(model, reading.values, first, last)
+    return [(reading.start + a * reading.interval, reading.start + b * reading.interval) for a, b in faults]

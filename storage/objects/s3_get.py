@@ -1,9 +1,9 @@
 """Whole objects and listings with little work around them: botocore signs, urllib3 sends.
 
 A night reads two small objects for each sensor and lists them all. Through the client of s3fs each object
-takes a core 1.7 ms and a page of a listing 60, most of it in hooks and models that a plain request has no use
-for; so it takes a third and a tenth of that. Only an answer of 200 is taken: with any other the caller asks
-again through s3fs, which follows redirects and says what is wrong.
+takes a core 1.7 ms and a page of a listing 25, most of it in hooks and models that a plain request has no use
+for; so an object takes a third of that and a page less than half. Only an answer of 200 is taken: with any
+other the caller asks again through s3fs, which follows redirects and says what is wrong.
 """
 
 from __future__ import annotations

@@ -9,15 +9,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from datetime import datetime
 
 import numpy as np
 
 from flows.settings.fleet_file import Settings
-from flows.work.alarm_rule import alarm_rule
+from flows.work.alarm_rule import alarm_rule, faults_between
 from paano import PaAno
-from paano.alarms.edges import find_edges
-from paano.alarms.events import Edges, find_events
+from paano.alarms.events import find_events
 from paano.evaluation.inject import fault_test
 from paano.model import remembering
 from storage.history.reader import Reading
@@ -65,25 +63,13 @@ def run_review_test(model: PaAno, reading: Reading, settings: Settings, seed: in
         merge=rule.merge,
         interval=reading.interval,
         longest=rule.longest,
-        edges=edges_in(model, reading),
+        edges=lambda start, end, _version: faults_between(model, reading, start, end),
     )
     scored = int(np.isfinite(found.score).sum())
     faults = fault_test(model, reading.values, seed=seed, patch=model.config.patch)
     mean = faults.pop("mean")
     days = scored * reading.interval.total_seconds() / 86_400
     return ReviewTest(faults, mean, len(events), days, scores=found.score)
-
-
-def edges_in(model: PaAno, reading: Reading) -> Edges:
-    """What gives the faults of a stretch of `reading`, as `find_events` asks for them."""
-
-    def edges(start: datetime, end: datetime, version: int | None) -> list[tuple[datetime, datetime]]:
-        begin, step = reading.start, reading.interval
-        first, last = ((moment - begin) // step for moment in (start, end))
-        faults = find_edges(model, reading.values, first, last)
-        return [(begin + a * step, begin + b * step) for a, b in faults]
-
-    return edges
 
 
 def recommend(challenger: ReviewTest, champion: ReviewTest | None, settings: Settings) -> Recommendation:

@@ -12,8 +12,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
+from flows.work.alarm_rule import faults_between
 from flows.work.night.models import Models
-from paano.alarms.edges import find_edges, reach
+from paano.alarms.edges import reach
 from paano.alarms.events import Edges
 from paano.errors import HistoryError
 from storage.window import Window
@@ -37,10 +38,8 @@ def edges_of(models: Models, sensor: str) -> Edges:
             reading = models.values(champion, Window(start - margin, end + margin + step))
         except HistoryError:  # the older rows are gone, or have other channels
             return whole
-        first, last = ((moment - reading.start) // step for moment in (start, end))
-        if reading.values.shape[1] != model.channels or last >= len(reading):
+        if reading.values.shape[1] != model.channels or end >= reading.end:
             return whole
-        faults = find_edges(model, reading.values, first, last)
-        return [(reading.start + a * step, reading.start + b * step) for a, b in faults]
+        return faults_between(model, reading, start, end)
 
     return edges
