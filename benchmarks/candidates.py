@@ -25,6 +25,7 @@ from torch import Tensor
 from benchmarks.accuracy import labelled_files, mean_and_error, without_one_subset
 from benchmarks.level import LADDER, features, level_of, typical_of
 from benchmarks.resumable import read_rows, run_tasks
+from flows.evaluation.published import UNIVARIATE, series_of
 from paano import PaAno, PaAnoConfig, patches
 from paano.alarms.fit_calibration import fit_calibration
 from paano.config import KEEP
@@ -297,6 +298,17 @@ def run(task: tuple[Path, int, bool]) -> dict[str, Any]:
     return {"file": path.name, "subset": series.subset, "seed": seed, "vus_pr": found}
 
 
+def as_evaluated(values: np.ndarray, subsets: list[str]) -> tuple[float, float]:
+    """Mean and standard error with every subset weighted by its number of series in the evaluation split.
+
+    Subsets of which no file is here stay out.
+    """
+    weights = np.array([series_of(UNIVARIATE, subset) / subsets.count(subset) for subset in subsets])
+    weights /= weights.sum()
+    mean = float(weights @ values)
+    return mean, float(np.sqrt(np.square(weights * (values - mean)).sum()))
+
+
 def table(rows: list[dict[str, Any]], against: str = BEFORE) -> str:
     """Means over files (of each, over its seeds) with paired differences to `against`, by group too."""
     files = sorted({row["file"] for row in rows})
@@ -306,8 +318,9 @@ def table(rows: list[dict[str, Any]], against: str = BEFORE) -> str:
     sizes = " | ".join(f"{group} ({int((groups == group).sum())})" for group in shown)
     lines = [
         f"{len(files)} files, {len(rows)} runs\n",
-        f"| candidate | VUS-PR | minus {against} | least and most, one subset left out | {sizes} |",
-        "|---" * (4 + len(shown)) + "|",
+        f"| candidate | VUS-PR | minus {against} | least and most, one subset left out "
+        f"| weighted | {sizes} |",
+        "|---" * (5 + len(shown)) + "|",
     ]
 
     def per_file(value: Callable[[dict[str, float]], float]) -> np.ndarray:
@@ -319,8 +332,8 @@ def table(rows: list[dict[str, Any]], against: str = BEFORE) -> str:
         mean, error = mean_and_error(per_file(lambda found, name=name: found[name]))
         by_group = [mean_and_error(gains[groups == group]) for group in shown]
         lines.append(
-            "| {} | {:.3f} ± {:.3f} | {:+.3f} ± {:.3f} | {:+.3f} … {:+.3f} | {} |".format(
-                name, mean, error, *mean_and_error(gains), least, most,
+            "| {} | {:.3f} ± {:.3f} | {:+.3f} ± {:.3f} | {:+.3f} … {:+.3f} | {:+.3f} ± {:.3f} | {} |".format(
+                name, mean, error, *mean_and_error(gains), least, most, *as_evaluated(gains, subsets),
                 " | ".join(f"{gain:+.3f} ± {its_error:.3f}" for gain, its_error in by_group),
             )
         )  # fmt: skip

@@ -55,6 +55,7 @@ FORMER: dict[str, Any] = {
     "neighbours": 3,
     "next_value": "none",
     "plain": "none",
+    "still": "measured",
     "keep": 0,
 }  # default in version 0.1.0
 GROUPS = ("UCR", "WSD", "others")  # of labelled series

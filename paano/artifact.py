@@ -26,6 +26,7 @@ from paano.network.shapes import NORM, embedding_size, layer_shapes
 from paano.scoring.kept import kept_shapes, most_rows, plain_shapes
 from paano.scoring.level import level_shapes
 from paano.scoring.next_value import next_value_shapes
+from paano.scoring.still import still_shapes
 
 FORMAT = 1
 ENCODER, BANK, MODEL = "encoder.safetensors", "bank.safetensors", "model.json"
@@ -59,6 +60,8 @@ def bank_shapes(config: PaAnoConfig, size: int, channels: int, kept_rows: int) -
         bank |= level_shapes(config.patch, channels)
     if config.next_value != "none":
         bank |= next_value_shapes(config.patch, channels)
+    if config.still != "measured":
+        bank |= still_shapes(channels)
     if config.keep:
         bank |= kept_shapes(kept_rows, channels)
     if config.plain != "none":

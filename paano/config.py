@@ -28,6 +28,7 @@ CHOICES: dict[str, tuple[Any, ...]] = {
     "level": ("none", "tail"),
     "next_value": ("none", "ridge"),
     "plain": ("none", "nearest"),
+    "still": ("measured", "counted"),
     "unit": ("raw", "typical"),
 }
 
@@ -59,7 +60,7 @@ RANGES: dict[str, tuple[float, float]] = {
 
 # Settings that came later, with the value that stands for what was done before: at it they are no part of the
 # digest, so models written before have the digest they were written with.
-LATER: dict[str, Any] = {"keep": 0, "next_value": "none", "plain": "none"}
+LATER: dict[str, Any] = {"keep": 0, "next_value": "none", "plain": "none", "still": "measured"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,6 +109,9 @@ class PaAnoConfig:
 
     next_value: str = "none"  # `ridge` adds how far each value is from what the values before it announced
 
+    # of a channel that never moved in training (paano/scoring/still.py)
+    still: str = "measured"  # `counted` bounds its surprise by the number of rows in which it stood still
+
     # what the model keeps to say when an event was and what should have been (paano/scoring/kept.py)
     keep: int = 0  # newest rows of the training series that the model keeps; 0: events keep the score's edges
 
@@ -138,6 +142,11 @@ class PaAnoConfig:
             raise ConfigError(
                 f'model.plain = "{self.plain}" compares with the rows that are kept and adds to the level; '
                 'set model.keep above 0 and model.level = "tail" too, or model.plain = "none"'
+            )
+        if self.still != "measured" and self.level == "none":
+            raise ConfigError(
+                f'model.still = "{self.still}" bounds level and next value; '
+                'set model.level = "tail" too, or model.still = "measured"'
             )
         if self.iterations and self.contrast == "none" and not (self.pretext_weight and self.pretext_ratio):
             raise ConfigError(
@@ -202,6 +211,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         "neighbours": 1,
         "keep": KEEP,
         "plain": "nearest",
+        "still": "counted",
     },
 }
 
@@ -210,7 +220,7 @@ def _changed(settings: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[st
     """`settings` with `changes`; what needs a part that is turned off is off too, unless it is asked for."""
     implied = {}
     if changes.get("level") == "none":
-        implied = {"next_value": "none", "plain": "none"}
+        implied = {"next_value": "none", "plain": "none", "still": "measured"}
     elif changes.get("keep") == 0:
         implied = {"plain": "none"}
     return {**settings, **implied, **changes}

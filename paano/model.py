@@ -33,6 +33,7 @@ from paano.scoring.level import Level, fit_level
 from paano.scoring.next_value import NextValue, fit_next_value
 from paano.scoring.plain import SHARE, Plain, fit_plain
 from paano.scoring.shape import nearest_distance, spread, strided
+from paano.scoring.still import still_rows
 from paano.series import Series, read_series, valid_starts
 from paano.status import Status
 
@@ -166,15 +167,16 @@ class PaAno(Estimator):
         scores, _ = spread(patch_scores, starts, len(series), config.patch)
         self.kept = keep_rows(series, config.keep) if config.keep else None
         self.plain, self.next_value = None, None
+        still = still_rows(series) if config.still == "counted" else None
         if config.level != "none":
-            self.level, level = fit_level(series, config.patch, scores, config.normal_quantile)
+            self.level, level = fit_level(series, config.patch, scores, config.normal_quantile, still)
             shape, level = self.level.in_nats(scores, level)
             if config.plain != "none" and self.kept is not None:
                 self.plain, plain = fit_plain(series, starts, self.kept, config.patch)
                 shape = SHARE * (shape + plain)
             scores = shape + level
         if config.next_value != "none":
-            self.next_value = fit_next_value(series, config.patch)
+            self.next_value = fit_next_value(series, config.patch, still)
             scores = scores + self.next_value.score(series)
         self._training_scores = np.where(series.missing, np.nan, scores).astype(np.float32)
         self.calibration: Calibration = fit_calibration(self._training_scores, patch=config.patch)

@@ -386,6 +386,14 @@ def next_value_nats(residuals: np.ndarray, patch: int, limit, unit) -> np.ndarra
     return np.array(nats)
 
 
+# -- channels that never moved --
+
+
+def counted(nats: float, rows: int) -> float:
+    """The surprise of a channel that stood still in `rows` rows of training; 0: it moved."""
+    return nats if rows == 0 or math.isnan(nats) else min(nats, math.log1p(rows))
+
+
 # -- plain distance --
 
 

@@ -30,6 +30,7 @@ import numpy as np
 from paano.errors import ArtifactError
 from paano.scoring.seen import SEEN, fill_up, keep_values, nearest_elsewhere, nearest_seen
 from paano.scoring.sliding import sliding_moments, sliding_sum
+from paano.scoring.still import ROWS, bounded, rows_from
 from paano.series import Series, valid_starts
 
 LADDER = (1, 4, 16)  # a patch and its parts
@@ -73,6 +74,7 @@ class Level:
     shape_unit: float  # the shape distance that counts as 1
     typical: float  # the median level of the training rows, which is no surprise
     limit: float  # the level up to which `update` judges a row normal
+    still: np.ndarray | None = None  # int64 [C]: rows in which a channel never moved (`paano.scoring.still`)
 
     def by_channel(self, series: Series) -> np.ndarray:
         """float64 [N, C]: nats of surprise at each row by channel, NaN where no window is whole."""
@@ -82,7 +84,7 @@ class Level:
             for c in range(series.channels):
                 distance[:, c] = nearest_seen(self.seen[f, c], feature.values[:, c] / self.unit[f, c])
             total += np.log1p(feature.to_points(distance))
-        return total
+        return bounded(total, self.still)
 
     def score(self, series: Series) -> np.ndarray:
         """float64 [N]: the level of each row, NaN where there is none."""
@@ -111,7 +113,8 @@ class Level:
     # -- keeping --
 
     def tensors(self) -> dict[str, np.ndarray]:
-        return {"level.centre": self.centre, "level.unit": self.unit, "level.seen": self.seen}
+        counted = {} if self.still is None else {ROWS: self.still}
+        return {"level.centre": self.centre, "level.unit": self.unit, "level.seen": self.seen, **counted}
 
     def numbers(self) -> dict[str, float]:
         return {name: getattr(self, name) for name in NUMBERS}
@@ -130,7 +133,8 @@ class Level:
             tensors["level.centre"].copy(),
             tensors["level.unit"].copy(),
             tensors["level.seen"].copy(),
-            *(float(numbers[name]) for name in NUMBERS),
+            **{name: float(numbers[name]) for name in NUMBERS},
+            still=rows_from(tensors),
         )
         if not (level.unit > 0).all() or level.shape_unit == 0 or (np.diff(level.seen) < 0).any():
             raise ArtifactError("the level's values do not fit together; the model must be fitted again")
@@ -148,12 +152,13 @@ def level_shapes(patch: int, channels: int) -> dict[str, tuple[str, tuple[int, .
 
 
 def fit_level(
-    series: Series, patch: int, shape: np.ndarray, normal_quantile: float
+    series: Series, patch: int, shape: np.ndarray, normal_quantile: float, still: np.ndarray | None = None
 ) -> tuple[Level, np.ndarray]:
     """The level of a training series and its own level scores float64 [N].
 
     `shape` [N] are the shape distances of the training rows. As there, a window never matches one that starts
-    within ±patch of it; a row of which nothing else is left has no score.
+    within ±patch of it; a row of which nothing else is left has no score. `still` [C] are the rows in which a
+    channel never moved, if its surprise is to be bounded by them.
     """
     known = series.values[series.usable]
     centre = known.mean(axis=0)  # [C]
@@ -172,7 +177,7 @@ def fit_level(
             seen[f, c] = fill_up(kept)
             distance[:, c] = nearest_elsewhere(values, feature.starts, kept, patch)
         total += np.log1p(feature.to_points(distance))
-    training = over_channels(total)
+    training = over_channels(bounded(total, still))
 
     there = shape[np.isfinite(shape)]
     shape_unit = float(np.quantile(there, SHAPE_QUANTILE)) if there.size else 0.0
@@ -180,7 +185,7 @@ def fit_level(
     finite = training[np.isfinite(training)]
     typical, high = np.quantile(finite, [0.5, normal_quantile]).tolist() if finite.size else (0.0, 0.0)
     limit = max(typical + SMALL_SURPRISE, high)
-    return Level(patch, centre, unit, seen, shape_unit, typical, limit), training
+    return Level(patch, centre, unit, seen, shape_unit, typical, limit, still), training
 
 
 def over_channels(surprise: np.ndarray) -> np.ndarray:

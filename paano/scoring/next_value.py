@@ -27,6 +27,7 @@ import numpy as np
 
 from paano.errors import ArtifactError
 from paano.scoring.sliding import sliding_sum
+from paano.scoring.still import bounded, rows_from
 from paano.series import Series, valid_starts
 
 MOST_PAST = 48  # values that a forecast looks at
@@ -52,6 +53,7 @@ class NextValue:
     weights: np.ndarray  # float64 [C, p − 1]: of the differences to the last value, the oldest first
     limit: np.ndarray  # float64 [LOOKS, C]: up to it nothing is a surprise
     unit: np.ndarray  # float64 [LOOKS, C]: what counts as a distance of 1
+    still: np.ndarray | None = None  # int64 [C]: rows in which a channel never moved (`paano.scoring.still`)
 
     def residuals(self, series: Series) -> np.ndarray:
         """float64 [N, C]: value minus forecast, NaN in rows that have none."""
@@ -77,7 +79,7 @@ class NextValue:
         """float64 [N, C]: nats of surprise at each row by channel."""
         beyond = np.maximum(self.sizes(series) - self.limit[:, None], 0.0)
         nats: np.ndarray = np.log1p(beyond / self.unit[:, None]).sum(axis=0)
-        return nats
+        return bounded(nats, self.still)
 
     def score(self, series: Series) -> np.ndarray:
         """float64 [N]: the surprise of each row, all channels together."""
@@ -97,7 +99,8 @@ class NextValue:
     @classmethod
     def from_tensors(cls, patch: int, tensors: Mapping[str, np.ndarray]) -> NextValue:
         """The forecasts as `tensors` gave them; what cannot be one is refused."""
-        found = cls(patch, *(tensors[f"next.{name}"].copy() for name in ("weights", "limit", "unit")))
+        weights, limit, unit = (tensors[f"next.{name}"].copy() for name in ("weights", "limit", "unit"))
+        found = cls(patch, weights, limit, unit, rows_from(tensors))
         if not (found.unit > 0).all() or (found.limit < 0).any():
             raise ArtifactError("the forecast's values do not fit together; the model must be fitted again")
         return found
@@ -112,8 +115,11 @@ def next_value_shapes(patch: int, channels: int) -> dict[str, tuple[str, tuple[i
     }
 
 
-def fit_next_value(series: Series, patch: int) -> NextValue:
-    """The forecasts of a training series. Where nothing can be learned, the forecast is the last value."""
+def fit_next_value(series: Series, patch: int, still: np.ndarray | None = None) -> NextValue:
+    """The forecasts of a training series. Where nothing can be learned, the forecast is the last value.
+
+    `still` [C] are the rows in which a channel never moved, if its surprise is to be bounded by them.
+    """
     past, channels = past_of(patch), series.channels
     starts = valid_starts(series.usable, past + 1)
     known = series.values[series.usable]
@@ -131,7 +137,7 @@ def fit_next_value(series: Series, patch: int) -> NextValue:
         limit = np.quantile(sizes, QUANTILE, axis=1)
         limit[0] = 2 * sizes[0].max(axis=0) - limit[0]
         unit = np.sqrt(np.square(sizes).mean(axis=1))
-    return NextValue(patch, weights, limit, np.maximum(unit, smallest))
+    return NextValue(patch, weights, limit, np.maximum(unit, smallest), still)
 
 
 def _ridge(values: np.ndarray, starts: np.ndarray, past: int) -> np.ndarray:

@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[2]
 @pytest.mark.slow
 def test_the_first_candidates_are_the_default_before_and_now(bumped):
     found = candidates(bumped, seed=1)
-    former = {"neighbours": 3, "next_value": "none", "keep": 0}
+    former = {"neighbours": 3, "next_value": "none", "still": "measured", "keep": 0}
     for name, changes in ((BEFORE, former), (OURS, {})):
         config = PaAnoConfig.preset("default", seed=1, stride=STRIDE, **changes)
         score = PaAno(config, "cpu").fit(bumped.values[:800]).score(bumped.values)
@@ -53,6 +53,8 @@ def test_differences_are_taken_on_the_same_runs_and_averaged_over_seeds_first():
     ]
     idea = next(line for line in table(rows).splitlines() if line.startswith("| idea"))
     assert "| 0.400 ± 0.100 | +0.100 ± 0.100 | +0.000 … +0.200 |" in idea
+    weighted = 23 * 0.2 / (23 + 70)  # 23 series of NAB and 70 of UCR are in the evaluation split
+    assert f"| {weighted:+.3f} ± " in idea
 
 
 @pytest.mark.parametrize("page", ["README.md", "CHANGELOG.md", "benchmarks/ACCURACY.md"])

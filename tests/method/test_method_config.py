@@ -51,6 +51,8 @@ def test_every_setting_changes_the_digest():
             other = changes["patch"] = 100
         if field.name == "next_value":  # needs the level
             base, changes["level"] = base.replace(level="tail"), "tail"
+        if field.name == "still":  # bounds the level
+            base, changes["level"] = base.replace(level="tail"), "tail"
         if field.name == "plain":  # needs the level and the rows kept
             base = base.replace(level="tail", keep=100)
         assert base.replace(**changes).digest != base.digest, field.name
