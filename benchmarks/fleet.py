@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import itertools
 import json
 import os
 import platform
@@ -394,50 +393,52 @@ def spent() -> Iterator[Spent]:
     import psutil
 
     found = Spent()
-    began, cpu, before = time.perf_counter(), time.process_time(), psutil.cpu_times()
-    with watched_processes() as (found.peak_mb, workers):
+    began, cpu, before = time.perf_counter(), cpu_seconds(), psutil.cpu_times()
+    with watched_memory() as found.peak_mb:
         yield found
     found.seconds = time.perf_counter() - began
-    found.cpu = time.process_time() - cpu + sum(workers.values())
+    found.cpu = cpu_seconds() - cpu
     now = psutil.cpu_times()
     total, idle = sum(now) - sum(before), now.idle + now.iowait - before.idle - before.iowait
     found.machine = 1 - idle / total if total else 0.0
 
 
-@contextlib.contextmanager
-def watched_processes() -> Iterator[tuple[dict[str, float], dict[int, float]]]:
-    """What this process and its children take, looked at every 0.2 s; memory and new children once a second.
+def cpu_seconds() -> float:
+    """What this process and its workers have taken so far, those that have ended included."""
+    import psutil
 
-    The highest resident memory in MB by what a process is, and the CPU seconds of each worker process.
-    """
+    me = psutil.Process()
+    workers = [each for each in me.children(recursive=True) if name_of(each) == "worker"]
+    total = time.process_time() + sum(me.cpu_times()[2:4])
+    for process in workers:
+        with contextlib.suppress(psutil.NoSuchProcess, psutil.AccessDenied):
+            total += sum(process.cpu_times()[:4])  # its own, and of its children that have ended
+    return total
+
+
+@contextlib.contextmanager
+def watched_memory() -> Iterator[dict[str, float]]:
+    """The highest resident memory in MB of this process and its children by what they are, once a second."""
     import psutil
 
     peak: dict[str, float] = {}
-    seconds: dict[int, float] = {}
     over = threading.Event()
 
     def look() -> None:
         me = psutil.Process()
         names: dict[Any, str] = {}
-        for turn in itertools.count():
-            if turn % 5 == 0:  # to search all processes of the machine takes longer than to look at ours
-                found = me.children(recursive=True)
-                names = {me: "flow"} | {each: names.get(each) or name_of(each) for each in found}
+        while not over.wait(1.0):
+            names = {me: "flow"} | {
+                each: names.get(each) or name_of(each) for each in me.children(recursive=True)
+            }
             for process, name in names.items():
                 with contextlib.suppress(psutil.NoSuchProcess, psutil.AccessDenied):
-                    if turn % 5 == 0:
-                        peak[name] = max(peak.get(name, 0.0), round(process.memory_info().rss / 2**20))
-                    if name == "worker":
-                        now = sum(process.cpu_times()[:2])
-                        seconds[process.pid] = now - known.get(process.pid, 0.0)
-            if over.wait(0.2):
-                return
+                    peak[name] = max(peak.get(name, 0.0), round(process.memory_info().rss / 2**20))
 
-    known = {p.pid: sum(p.cpu_times()[:2]) for p in psutil.Process().children(recursive=True)}
     watcher = threading.Thread(target=look, daemon=True)
     watcher.start()
     try:
-        yield peak, seconds
+        yield peak
     finally:
         over.set()
         watcher.join(5)
