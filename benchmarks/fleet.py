@@ -6,8 +6,9 @@
     python -m benchmarks.fleet --report                  # benchmarks/FLEET.md and its chart from that file
 
 A run builds a fleet with history and registered models, starts S3, MLflow and Prefect servers beside it, and
-measures a usual night (the night before is there, its tail still provisional), the same night again, and the
-**floor**: the same `detect` calls on all cores, with models and history in memory. For a retraining the floor
+measures three usual nights in a row (the night before is there, its tail still provisional), the last one
+again, and the **floor** before and after each: the same `detect` calls on all cores, with models and history
+in memory. The night whose ratio to its two floors is the middle one is the result. For a retraining the floor
 is the same `fit` calls. Floor and flow are measured in turns, so that a busy machine slows both.
 """
 
@@ -15,7 +16,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import itertools
 import json
 import os
 import platform
@@ -38,6 +38,7 @@ from benchmarks.fleet_page import GOALS, RESULTS, known_results, write_report
 from benchmarks.fleet_parts import Parts, count_in_workers, watched
 
 FIRST = date(2026, 3, 2)
+NIGHTS = 3  # that are scored in a row
 KINDS = 4  # different models; every sensor has one of them, saved under its own name
 LEARNED = 14  # days a model is made from
 BUCKET = "fleet"
@@ -59,8 +60,8 @@ class Built:
     file: str
     fleet: Any
     names: list[str]
-    kept: list[tuple[str, Any]]  # the rows of the night that is still to come: sensor, frame
-    night: date
+    kept: list[list[tuple[str, Any]]]  # the rows of each night that is still to come: sensor, frame
+    night: date  # the first of them
     write: Callable[[list[tuple[str, Any]]], None]  # rows into the history: the night comes when it is due
 
 
@@ -105,7 +106,7 @@ def build(folder: Path, wanted: argparse.Namespace, server: Any, tracking: str) 
     fleet = open_fleet(settings)
     step = timedelta(days=1) / wanted.points
     names = [f"sensor-{n:05d}" for n in range(wanted.sensors)]
-    days = LEARNED + 2 if wanted.what == "retrain" else 3
+    days = LEARNED + 2 if wanted.what == "retrain" else 3  # up to the first night
     night = FIRST + timedelta(days=LEARNED + 1)
     begin = datetime(night.year, night.month, night.day, tzinfo=UTC) - timedelta(days=days - 1)
     layout = fleet.history.layout
@@ -127,12 +128,16 @@ def build(folder: Path, wanted: argparse.Namespace, server: Any, tracking: str) 
                 )
             )
 
-    past, kept = [], []
+    midnight = datetime(night.year, night.month, night.day, tzinfo=UTC)
+    past: list[tuple[str, Any]] = []
+    kept: list[list[tuple[str, Any]]] = [[] for _ in range(NIGHTS)]
     for number, name in enumerate(names):
-        rows = frame_of(name, values_of(number, days, wanted.points), begin, step)
-        split = datetime(night.year, night.month, night.day, tzinfo=UTC)
-        past.append((name, rows.filter(rows["ts"] < split)))
-        kept.append((name, rows.filter(rows["ts"] >= split)))
+        rows = frame_of(name, values_of(number, days + NIGHTS - 1, wanted.points), begin, step)
+        past.append((name, rows.filter(rows["ts"] < midnight)))
+        for n, frames in enumerate(kept):
+            from_to = midnight + timedelta(days=n), midnight + timedelta(days=n + 1)
+            frames.append((name, rows.filter(rows["ts"].is_between(*from_to, closed="left"))))
+
     write(past)
     if wanted.what == "score":
         models = [
@@ -141,8 +146,7 @@ def build(folder: Path, wanted: argparse.Namespace, server: Any, tracking: str) 
         ]
         register(fleet, names, models, step, begin)
     else:
-        write(kept)
-        kept = []
+        write(kept.pop(0))
     return Built(str(path), fleet, names, kept, night, write)
 
 
@@ -185,14 +189,14 @@ def register(fleet: Any, names: list[str], models: list[Any], step: timedelta, b
 # -- measuring -----------------------------------------------------------------------------------------------
 
 
-def floor_of_night(built: Built, cores: int) -> float:
-    """Seconds of the `detect` calls of the night on all cores, everything else at hand."""
+def floor_of_night(built: Built, night: date, cores: int) -> float:
+    """Seconds of the `detect` calls of a night on all cores, everything else at hand."""
     from flows.run.days import day_window
     from flows.work.night.compute import EPOCH, as_far_as_it_goes
     from flows.work.night.load import load_night
     from paano.device import compute_threads
 
-    fleet, window, spent = built.fleet, day_window(built.fleet.settings, built.night), 0.0
+    fleet, window, spent = built.fleet, day_window(built.fleet.settings, night), 0.0
     versions = fleet.registry.champions(built.names)
     for first in range(0, len(built.names), 100):
         some = built.names[first : first + 100]
@@ -270,29 +274,39 @@ def start_servers(stack: contextlib.ExitStack, folder: Path, wanted: argparse.Na
 
 
 def run_score(built: Built, wanted: argparse.Namespace, cores: int) -> dict[str, Any]:
-    """A usual night, the same again, and the floor between them."""
+    """Usual nights in a row, the last of them again, and the floor before and after each."""
     from flows.processes.prefect_runs import run_tags
     from flows.score import score
 
     count_in_workers(parts_of(built))  # before the first run starts the server that they are forked from
     score(fleet_file=built.file, day=(built.night - timedelta(days=1)).isoformat())
     Parts().gather(parts_of(built))
-    built.write(built.kept)
-    history = history_bytes(built)
-    floors = [floor_of_night(built, cores)]
-    runs, parts = [], []
-    for _ in range(2):
+
+    def scored(night: date) -> tuple[Spent, Parts]:
         with counted(built) as part, spent() as run, run_tags("bench"):  # as `paano score` runs it
-            report = score(fleet_file=built.file, day=built.night.isoformat())
-        runs.append(run)
-        parts.append(part)
+            report = score(fleet_file=built.file, day=night.isoformat())
         assert report.counts["failed"] == 0, report.counts
-        floors.append(floor_of_night(built, cores))
+        return run, part
+
+    nights = []
+    night = built.night
+    for number, rows in enumerate(built.kept):
+        night = built.night + timedelta(days=number)
+        built.write(rows)
+        floors = [floor_of_night(built, night, cores)]
+        run, part = scored(night)
+        floors.append(floor_of_night(built, night, cores))
+        nights.append((run.seconds / statistics.mean(floors), floors, run, part))
+    again, _ = scored(night)
+    _, floors, run, part = sorted(nights, key=lambda each: each[0])[len(nights) // 2]
     objects = {
-        kind: sum(1 for info in store.store.list(f"date={built.night}") if info.key.endswith(".parquet"))
+        kind: sum(1 for info in store.store.list(f"date={night}") if info.key.endswith(".parquet"))
         for kind, store in (("scores", built.fleet.scores), ("events", built.fleet.events))
     }
-    return figures(wanted, cores, floors, runs, parts[0], objects, history)
+    found = figures(wanted, cores, floors, run, part, objects, history_bytes(built, night))
+    last = nights[-1][2]
+    ratios = [round(each[0], 3) for each in nights]
+    return found | {"ratios": ratios, "again": round(again.seconds / last.seconds, 3)}
 
 
 def run_retrain(built: Built, wanted: argparse.Namespace, cores: int) -> dict[str, Any]:
@@ -310,7 +324,7 @@ def run_retrain(built: Built, wanted: argparse.Namespace, cores: int) -> dict[st
         report = retrain(fleet_file=built.file, as_of=as_of, sensors=built.names)
     assert report.counts["failed"] == 0, report.counts
     floors.append(floor_of_training(built, cores))
-    return figures(wanted, cores, floors, [run], part, {}, history_bytes(built))
+    return figures(wanted, cores, floors, run, part, {}, history_bytes(built, built.night))
 
 
 @contextlib.contextmanager
@@ -329,9 +343,9 @@ def parts_of(built: Built) -> Path:
     return folder
 
 
-def history_bytes(built: Built) -> int:
-    """The size of the history objects that the night has to read: its day and the day before."""
-    days = [f"date={built.night - timedelta(days=n)}" for n in (0, 1)]
+def history_bytes(built: Built, night: date) -> int:
+    """The size of the history objects that a night has to read: its day and the day before."""
+    days = [f"date={night - timedelta(days=n)}" for n in (0, 1)]
     return sum(info.size for info in built.fleet.history.store.list() if any(day in info.key for day in days))
 
 
@@ -339,15 +353,14 @@ def figures(
     wanted: argparse.Namespace,
     cores: int,
     floors: list[float],
-    runs: list[Spent],
+    run: Spent,
     part: Parts,
     objects: dict[str, int],
     history: int,
 ) -> dict[str, Any]:
     """The figures by name."""
-    first = runs[0]
-    seconds = first.seconds
-    floor, sensors = statistics.median(floors), wanted.sensors
+    seconds = run.seconds
+    floor, sensors = statistics.mean(floors), wanted.sensors
     measured = sum(part.seconds.values())
     shares = {name: round(value / (seconds * cores), 3) for name, value in sorted(part.seconds.items())}
     shares["prefect and idle"] = round(max(0.0, 1 - measured / (seconds * cores)), 3)
@@ -361,12 +374,12 @@ def figures(
         "floors": [round(each, 2) for each in floors],
         "ratio": round(seconds / floor, 3),
         "overhead_ms": round(1000 * (seconds - floor) / sensors, 2),
-        "again": round(runs[1].seconds / seconds, 3) if len(runs) > 1 else None,
+        "again": None,
         "sensors_per_second": round(sensors / seconds, 1),
         "points_per_second": round(sensors * wanted.points / seconds),
-        "cpu_seconds": round(first.cpu, 2),
-        "cores_busy": round(first.cpu / seconds / cores, 3),
-        "machine_busy": round(first.machine, 3),
+        "cpu_seconds": round(run.cpu, 2),
+        "cores_busy": round(run.cpu / seconds / cores, 3),
+        "machine_busy": round(run.machine, 3),
         "parts_seconds": {name: round(value, 2) for name, value in part.seconds.most_common()},
         "parts_cpu_seconds": {name: round(value, 2) for name, value in part.cpu.most_common()},
         "shares": shares,
@@ -374,7 +387,7 @@ def figures(
         "requests": dict(part.requests),
         "requests_per_sensor": round(sum(stores.values()) / sensors, 2),
         "bytes_ratio": round(part.read["history"] / history, 3) if history and part.read["history"] else None,
-        "peak_mb": first.peak_mb,
+        "peak_mb": run.peak_mb,
     }
 
 
@@ -394,50 +407,52 @@ def spent() -> Iterator[Spent]:
     import psutil
 
     found = Spent()
-    began, cpu, before = time.perf_counter(), time.process_time(), psutil.cpu_times()
-    with watched_processes() as (found.peak_mb, workers):
+    began, cpu, before = time.perf_counter(), cpu_seconds(), psutil.cpu_times()
+    with watched_memory() as found.peak_mb:
         yield found
     found.seconds = time.perf_counter() - began
-    found.cpu = time.process_time() - cpu + sum(workers.values())
+    found.cpu = cpu_seconds() - cpu
     now = psutil.cpu_times()
     total, idle = sum(now) - sum(before), now.idle + now.iowait - before.idle - before.iowait
     found.machine = 1 - idle / total if total else 0.0
 
 
-@contextlib.contextmanager
-def watched_processes() -> Iterator[tuple[dict[str, float], dict[int, float]]]:
-    """What this process and its children take, looked at every 0.2 s; memory and new children once a second.
+def cpu_seconds() -> float:
+    """What this process and its workers have taken so far, those that have ended included."""
+    import psutil
 
-    The highest resident memory in MB by what a process is, and the CPU seconds of each worker process.
-    """
+    me = psutil.Process()
+    workers = [each for each in me.children(recursive=True) if name_of(each) == "worker"]
+    total = time.process_time() + sum(me.cpu_times()[2:4])
+    for process in workers:
+        with contextlib.suppress(psutil.NoSuchProcess, psutil.AccessDenied):
+            total += sum(process.cpu_times()[:4])  # its own, and of its children that have ended
+    return total
+
+
+@contextlib.contextmanager
+def watched_memory() -> Iterator[dict[str, float]]:
+    """The highest resident memory in MB of this process and its children by what they are, once a second."""
     import psutil
 
     peak: dict[str, float] = {}
-    seconds: dict[int, float] = {}
     over = threading.Event()
 
     def look() -> None:
         me = psutil.Process()
         names: dict[Any, str] = {}
-        for turn in itertools.count():
-            if turn % 5 == 0:  # to search all processes of the machine takes longer than to look at ours
-                found = me.children(recursive=True)
-                names = {me: "flow"} | {each: names.get(each) or name_of(each) for each in found}
+        while not over.wait(1.0):
+            names = {me: "flow"} | {
+                each: names.get(each) or name_of(each) for each in me.children(recursive=True)
+            }
             for process, name in names.items():
                 with contextlib.suppress(psutil.NoSuchProcess, psutil.AccessDenied):
-                    if turn % 5 == 0:
-                        peak[name] = max(peak.get(name, 0.0), round(process.memory_info().rss / 2**20))
-                    if name == "worker":
-                        now = sum(process.cpu_times()[:2])
-                        seconds[process.pid] = now - known.get(process.pid, 0.0)
-            if over.wait(0.2):
-                return
+                    peak[name] = max(peak.get(name, 0.0), round(process.memory_info().rss / 2**20))
 
-    known = {p.pid: sum(p.cpu_times()[:2]) for p in psutil.Process().children(recursive=True)}
     watcher = threading.Thread(target=look, daemon=True)
     watcher.start()
     try:
-        yield peak, seconds
+        yield peak
     finally:
         over.set()
         watcher.join(5)

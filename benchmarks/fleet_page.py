@@ -86,8 +86,8 @@ CHOICES = """\
 Flows run as commands run them. The process has scored the night before, or looked at what is due: it has its
 imports, its Prefect and S3 clients, and the server that worker processes are forked from. A new process needs
 about 3 seconds for them (`Start-up` below), of which the two that the server of the workers takes pass beside
-the look at sensors and registry. The worker processes themselves are new in each run. CPU seconds of worker
-processes are read every 0.2 s until they end.
+the look at sensors and registry. The worker processes themselves are new in each run. CPU seconds are
+those of this process and its workers, memory is looked at once a second.
 
 ## Choices
 

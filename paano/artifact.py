@@ -179,9 +179,8 @@ def _read_tensors(path: Path, shapes: Shapes, sums: dict[str, Any]) -> dict[str,
         if not (span[0] >= 0 and span[1] <= expected and span[1] - span[0] == size):
             raise ArtifactError(f"{path}: {name} lies outside the file or has another size")
         spans.append(span)
-        tensors[name] = np.frombuffer(
-            data, DTYPES[dtype], count=math.prod(shape), offset=8 + length + span[0]
-        ).reshape(shape)
+        values = np.frombuffer(data, DTYPES[dtype], count=math.prod(shape), offset=8 + length + span[0])
+        tensors[name] = np.require(values, requirements="A").reshape(shape)  # a view, as files are written
     spans.sort()
     if any(a[1] > b[0] for a, b in itertools.pairwise(spans)):
         raise ArtifactError(f"{path}: tensors overlap")
@@ -191,7 +190,7 @@ def _read_tensors(path: Path, shapes: Shapes, sums: dict[str, Any]) -> dict[str,
     return tensors
 
 
-def _read_bytes(path: Path, *, smallest: int = 2, largest: int) -> bytes:
+def _read_bytes(path: Path, *, smallest: int = 2, largest: int) -> bytearray:
     """The bytes of an ordinary file of a size between the two, looked at before it is read."""
     try:
         mode = path.stat().st_mode
@@ -201,14 +200,17 @@ def _read_bytes(path: Path, *, smallest: int = 2, largest: int) -> bytes:
             size = os.fstat(file.fileno()).st_size
             if not smallest <= size <= largest:
                 raise ArtifactError(f"{path}: {size} bytes, expected {smallest} to {largest}")
-            return file.read(size)
+            data = bytearray(size)  # tensors are views of it
+            if file.readinto(data) != size:
+                raise ArtifactError(f"{path}: it became shorter while it was read")
+            return data
     except FileNotFoundError as error:
         raise ArtifactError(f"{path}: missing; the model folder is not whole") from error
     except OSError as error:  # a link that leads to itself, a folder that may not be read
         raise ArtifactError(f"{path}: it cannot be read ({error.strerror})") from error
 
 
-def _parse_json(data: bytes, path: Path) -> Any:
+def _parse_json(data: bytes | bytearray, path: Path) -> Any:
     def refuse(name: str) -> None:
         raise ValueError(f"{name} is not JSON")
 
@@ -238,5 +240,5 @@ def _count(model: dict[str, Any], name: str, path: Path) -> int:
     return value
 
 
-def _sha256(data: bytes) -> str:
+def _sha256(data: bytes | bytearray) -> str:
     return hashlib.sha256(data).hexdigest()

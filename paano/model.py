@@ -397,7 +397,7 @@ class PaAno(Estimator):
             model.facts = artifact.facts_of(parts)
         except (ArtifactError, KeyError, TypeError, ValueError) as error:
             raise ArtifactError(f"{folder}: {artifact.MODEL} is damaged: {error!r}") from error
-        tensors = {name: torch.from_numpy(value.copy()) for name, value in weights.items()}
+        tensors = {name: torch.from_numpy(value) for name, value in weights.items()}
         unit = tensors.pop("unit")
         on_device = {name: value.to(model.device) for name, value in tensors.items()}
         model._set_encoder(on_device, unit, parts["channels"])

@@ -122,9 +122,9 @@ def fold(weights: Mapping[str, Tensor]) -> FoldedEncoder:
     for i in range(sum(name.startswith("convs.") for name in weights)):
         norm = {name: weights[f"norms.{i}.{name}"].double() for name in NORM}  # [out] each
         gain = norm["weight"] / (norm["running_var"] + NORM_EPS).sqrt()
-        weight = weights[f"convs.{i}.weight"].double() * gain[:, None, None, None]
+        weight = weights[f"convs.{i}.weight"] * gain[:, None, None, None]  # in float64, as gain is
         bias = norm["bias"] - norm["running_mean"] * gain
-        layers.append((weight.float().contiguous(memory_format=torch.channels_last), bias.float()))
+        layers.append((weight.to(torch.float32, memory_format=torch.channels_last), bias.float()))
     return FoldedEncoder(layers)
 
 

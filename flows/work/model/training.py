@@ -204,9 +204,10 @@ def offer(fleet: Fleet, model: PaAno, candidate: Candidate) -> Outcome:
     tags |= review_tags(recommendation, test, champion, why)
     text = describe(kind, why, recommendation, test, against, champion)
     figures = figures_of(model, facts, settings, test)
-    version = save_version(
-        fleet, model, facts, tags, text, alias=CHALLENGER, figures=figures, attachments=pages
-    )
+    # A first version that passes has no one to be compared with: champion at once, in fewer calls.
+    first = champion is None and recommendation.passed and settings.retrain.policy == "auto"
+    alias = CHAMPION if first else CHALLENGER
+    version = save_version(fleet, model, facts, tags, text, alias, figures, pages)
     outcome = settle_version(fleet, version, champion, why)
     return Outcome(
         outcome.sensor,
@@ -243,12 +244,13 @@ def settle_version(fleet: Fleet, version: Version, champion: Version | None, why
     if version.tags.get("paano.review", "").startswith("rejected"):
         return skipped(version.sensor, f"version {number} was this and has been rejected", **figures)
     passed, reason = tags.passed, tags.reason or "no reason is recorded"
-    if CHALLENGER not in version.aliases:
+    if not {CHALLENGER, CHAMPION} & {*version.aliases}:
         newest = fleet.registry.challengers([version.sensor]).get(version.sensor)
         if newest is None or newest.version < number:  # a run was cut before the alias was set
             fleet.registry.set_challenger(version.sensor, number)
     if passed and fleet.settings.retrain.policy == "auto":
-        promote(fleet, version)
+        if number > 1 or CHAMPION not in version.aliases:  # else it is, and nothing has ever waited
+            promote(fleet, version)
         return ok(version.sensor, f"version {number} is champion: {reason}", **figures)
     waits = "waits for a reviewer" if passed else "stays challenger"
     fleet.registry.set_waiting(version.sensor, f"version {number}, {tags.recommendation or 'not tested'}")
