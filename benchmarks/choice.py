@@ -61,8 +61,8 @@ def run(path: Path) -> dict[str, Any]:
 
 
 def table(rows: list[dict[str, Any]]) -> str:
-    """Means by subset, with paired differences to `default`."""
-    subsets = [parse_name(row["file"])[0] for row in rows]
+    """Means over UCR, where shapes decide, and over the others, with paired differences to `default`."""
+    ucr = np.array([parse_name(row["file"])[0] == "UCR" for row in rows])
     found = {name: np.array([row["labelled"][name] for row in rows]) for name in configs()}
     longer = np.array([row["injected"]["longer"] > row["injected"]["default"] for row in rows])
     found["chosen"] = np.where(longer, found["longer"], found["default"])
@@ -71,13 +71,15 @@ def table(rows: list[dict[str, Any]]) -> str:
         "| series | files | score | VUS-PR | minus default | better, worse |",
         "|---|---|---|---|---|---|",
     ]
-    for subset in (*sorted({*subsets}), "all"):
-        inside = np.array([subset in (one, "all") for one in subsets])
+    groups = {"UCR": ucr, "others": ~ucr, "all": np.ones(len(rows), dtype=bool)}
+    for group, inside in groups.items():
+        if not inside.any():
+            continue
         for name, values in found.items():
             gains = (values - found["default"])[inside]
             mean, error = mean_and_error(gains)
             lines.append(
-                f"| {subset} | {inside.sum()} | {name} | {values[inside].mean():.3f} "
+                f"| {group} | {inside.sum()} | {name} | {values[inside].mean():.3f} "
                 f"| {mean:+.3f} ± {error:.3f} | {(gains > 1e-3).sum()}, {(gains < -1e-3).sum()} |"
             )
     return "\n".join(lines)
