@@ -194,7 +194,7 @@ def floor_of_night(built: Built, night: date, cores: int) -> float:
     from flows.run.days import day_window
     from flows.work.night.compute import EPOCH, as_far_as_it_goes
     from flows.work.night.load import load_night
-    from paano.device import compute_threads
+    from paano.device import compute_threads, give_back_memory
 
     fleet, window, spent = built.fleet, day_window(built.fleet.settings, night), 0.0
     versions = fleet.registry.champions(built.names)
@@ -214,6 +214,8 @@ def floor_of_night(built: Built, night: date, cores: int) -> float:
             began = time.perf_counter()
             list(pool.map(work, jobs))
             spent += time.perf_counter() - began
+        del champions, readings, jobs
+    give_back_memory()  # it is not the night's
     return spent
 
 
