@@ -99,6 +99,20 @@ def test_a_flipped_byte_anywhere_is_refused_or_harmless(name, good, tmp_path):
         assert np.array_equal(model.bank.vectors.numpy(), want.bank.vectors.numpy())
 
 
+@pytest.mark.parametrize("spaces", range(8))
+def test_a_header_of_any_length_gives_the_same_scores(spaces, good, tmp_path):
+    """Tensors are views of the file's bytes, at places that a processor may not read numbers from."""
+    folder = tmp_path / "model"
+    shutil.copytree(good, folder)
+    for name in ("encoder.safetensors", "bank.safetensors"):
+        attacks.change_header(
+            folder, name, lambda _: None, text=lambda header: json.dumps(header) + " " * spaces
+        )
+    series = np.sin(np.arange(300) / 3)
+    want, found = (PaAno.load(place, "cpu") for place in (good, folder))
+    assert np.array_equal(want.score(series), found.score(series), equal_nan=True)
+
+
 def test_facts_that_are_not_json_are_refused_when_saving(good, tmp_path):
     model = PaAno.load(good, "cpu")
     for facts in ({"x": float("nan")}, {"x": object()}, {"x": "y" * 17_000_000}):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import signal
@@ -48,6 +49,14 @@ def test_work_is_done_in_another_process_for_the_same_run(workers):
     assert has_processes()
     assert in_worker(os.getpid) != os.getpid()
     assert in_worker(run_of_worker) == "a-run" and run_of_worker() == ""
+
+
+def test_what_was_there_when_a_run_began_is_no_garbage_until_it_ends(tmp_path):
+    before = gc.get_freeze_count()
+    with worker_processes(settings(tmp_path), 500, "a-run"):
+        assert gc.get_freeze_count() > before
+        assert in_worker(gc.get_freeze_count) > 0
+    assert gc.get_freeze_count() == before
 
 
 def test_outside_of_the_block_work_is_done_here():

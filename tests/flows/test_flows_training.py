@@ -13,6 +13,7 @@ from flows.work.model.due import check_shard, days_over_budget
 from flows.work.model.review_test import ReviewTest, recommend
 from flows.work.model.training import open_model, refresh_sensor, retrain_sensor
 from paano.errors import RegistryError
+from storage.registry.registry import Registry
 
 AS_OF = fleets.START + timedelta(days=6)
 LATER = fleets.START + timedelta(days=9)
@@ -53,6 +54,21 @@ def test_a_first_model_that_passes_is_champion_with_figures_and_pictures(fleet):
     pictures = sorted(p.name for p in fleet.settings.folder.glob("mlflow/artifacts/**/review/*.png"))
     assert pictures == ["faults.png", "scores.png"]
     assert not fleet.registry.challengers(["s00"])
+
+
+def test_a_first_model_that_passes_has_never_been_challenger_and_a_later_one_has(tmp_path, monkeypatch):
+    fleet = fleets.make(tmp_path / "fleet", sensors=1)
+    aliases, set_alias = [], Registry._set_alias
+
+    def note(registry, version, alias):
+        aliases.append((version.version, alias))
+        set_alias(registry, version, alias)
+
+    monkeypatch.setattr(Registry, "_set_alias", note)
+    retrain_sensor(fleet, "s00", AS_OF, None, "no model")
+    assert aliases == [(1, "champion")]
+    retrain_sensor(fleet, "s00", LATER, champion(fleet, "s00"), "asked for")
+    assert aliases[1] == (2, "challenger")
 
 
 def test_the_same_history_and_settings_give_no_new_version(fleet):
