@@ -10,6 +10,8 @@ import numpy as np
 
 from paano.alarms.quantiles import GRID_ARRAY
 
+DECIMALS = 6  # of a score: those of a channel that never moves differ by less, and only by rounding
+
 
 @dataclass(frozen=True)
 class Drift:
@@ -29,11 +31,12 @@ def measure_drift(scores: np.ndarray, quantiles: Sequence[float], trained: int, 
     A two-sample Kolmogorov–Smirnov test against the kept `quantiles` of `trained` training scores. Scores
     close in time share patches, so both samples count only one score per `memory` rows.
     """
-    values = np.asarray(scores, dtype=np.float64).reshape(-1)
+    known = np.round(np.array(quantiles, dtype=np.float64), DECIMALS)
+    values = np.round(np.asarray(scores, dtype=np.float64).reshape(-1), DECIMALS)
     recent = np.sort(values[np.isfinite(values)])
     if not trained or not recent.size:
         return Drift(math.nan, 1.0, math.nan, 0.0, int(recent.size), 0.0)
-    levels, below, upto = _distribution(quantiles)
+    levels, below, upto = _distribution(known)
     found_below = np.searchsorted(recent, levels, side="left") / recent.size
     found_upto = np.searchsorted(recent, levels, side="right") / recent.size
     statistic = float(max(np.abs(found_below - below).max(), np.abs(found_upto - upto).max()))
@@ -44,17 +47,17 @@ def measure_drift(scores: np.ndarray, quantiles: Sequence[float], trained: int, 
     p = float(kolmogorov((size + 0.12 + 0.11 / size) * statistic))
     middle = float(np.median(recent))
     rank = (np.interp(middle, levels, below) + np.interp(middle, levels, upto)) / 2
-    psi = _stability(recent, quantiles, memory)
+    psi = _stability(recent, known, memory)
     return Drift(statistic, p, psi, effective, int(recent.size), float(rank) - 0.5)
 
 
-def _distribution(quantiles: Sequence[float]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _distribution(quantiles: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """The distinct quantiles, and the share of training scores below and up to each."""
-    levels, first, ties = np.unique(np.array(quantiles), return_index=True, return_counts=True)
+    levels, first, ties = np.unique(quantiles, return_index=True, return_counts=True)
     return levels, GRID_ARRAY[first], GRID_ARRAY[first + ties - 1]
 
 
-def _stability(recent: np.ndarray, quantiles: Sequence[float], memory: float) -> float:
+def _stability(recent: np.ndarray, quantiles: np.ndarray, memory: float) -> float:
     """The population stability index of the sorted `recent` scores."""
     levels, _, upto = _distribution(quantiles)
     edges = np.unique(np.interp(np.arange(1, 10) / 10, GRID_ARRAY, quantiles))

@@ -219,6 +219,14 @@ def test_the_stability_index_is_small_for_the_same_and_large_for_other_scores():
     assert calibration.drift(2 * rng.exponential(size=5_000)).psi > 0.25
 
 
+def test_a_channel_that_never_moves_does_not_drift_by_rounding():
+    rng = np.random.default_rng(0)
+    known = fit_calibration(1e-7 * rng.random(4_000))
+    found = known.drift(np.full(900, 2e-17))
+    assert found.statistic == 0 and found.p == 1 and found.psi == 0
+    assert known.drift(np.full(900, 0.1)).p < 1e-6
+
+
 def test_nothing_recent_and_nothing_trained_is_no_drift():
     assert fit_calibration(np.array([])).drift(np.ones(5)).p == 1
     assert fit_calibration(np.random.default_rng(0).random(99)).drift(np.full(9, np.nan)).p == 1
